@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn without_a_limit_the_memory_is_that_of_the_machine() {
         let memory = CpuAccelerator::new().memory(DeviceId::new(0)).unwrap();
-        if cfg!(target_os = "linux") {
+        if cfg!(all(target_os = "linux", not(meshwork_portable))) {
             assert!(memory.total() >= memory.free() && memory.free() > Some(0));
         }
     }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(meshwork_portable)))]
     fn bound_threads_stay_on_their_cores() {
         let all = nodes().remove(0).cores.to_string();
         let first = all.split([',', '-']).next().unwrap();

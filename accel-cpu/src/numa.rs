@@ -40,7 +40,7 @@ fn find(allowed: &Cores, read: impl Fn(String) -> Option<String>) -> Vec<Node> {
 
 impl Cores {
     /// Those on which this process may run.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(meshwork_portable)))]
     pub(crate) fn allowed() -> Self {
         use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -51,7 +51,7 @@ impl Cores {
         Self(cores.filter(|core| set.is_set(*core)).collect())
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(not(target_os = "linux"), meshwork_portable))]
     pub(crate) fn allowed() -> Self {
         Self::counted()
     }
@@ -92,7 +92,7 @@ impl Cores {
 
     /// Keeps the calling thread on these cores. A system that refuses leaves it where it was:
     /// slower, but right.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(meshwork_portable)))]
     pub(crate) fn bind_this_thread(&self) {
         use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -102,7 +102,7 @@ impl Cores {
         let _ = sched_setaffinity(None, &set);
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(not(target_os = "linux"), meshwork_portable))]
     pub(crate) fn bind_this_thread(&self) {}
 }
 

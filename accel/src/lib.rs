@@ -29,6 +29,11 @@
 //! `memory_budget` (what they keep a memory limit by), `pinned_buffer` (pinned host memory),
 //! `error`, `conformance` (the suite).
 
+#[cfg(target_endian = "big")]
+compile_error!(
+    "elements travel as they are in memory, and every other system has the least byte first: build for a little-endian target"
+);
+
 mod accelerator;
 mod arrange;
 mod capability;

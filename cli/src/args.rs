@@ -124,11 +124,17 @@ pub(crate) struct Run {
 
     /// Let the workers join a job that runs, at these addresses of some of its workers
     ///
-    /// With the secret of that job in MESHWORK_JOB_SECRET or MESHWORK_JOB_SECRET_FILE. The job has
-    /// to have room: MESHWORK_WORKERS=2:5 in its environment lets it begin with 2 and grow to 5.
+    /// With the secret of that job in MESHWORK_JOB_SECRET or MESHWORK_JOB_SECRET_FILE, or by
+    /// --secret-file. The job has to have room: MESHWORK_WORKERS=2:5 in its environment lets it begin
+    /// with 2 and grow to 5.
     #[arg(long, value_name = "HOST:PORT,...")]
     #[arg(conflicts_with_all = ["host_port_base", "hosts"])]
     pub(crate) join: Option<String>,
+
+    /// Hand the job secret of this file to the workers, - for standard input [default: that of
+    /// MESHWORK_JOB_SECRET or MESHWORK_JOB_SECRET_FILE, or a new one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
 
     /// UDP port of the first worker; the others get the ones after it [default: free ports; on
     /// other hosts, by chance from 61000 on]

@@ -20,12 +20,15 @@ mod top;
 mod tpu;
 
 use std::error::Error;
+use std::fs::File;
 use std::io::{self, Write};
 use std::iter::successors;
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use meshwork_collectives::JobSecret;
+use meshwork_collectives::{ConfigError, JobSecret};
 use meshwork_launcher::{Cores, Elastic, Launch, LaunchError, Outcome};
 use mimalloc::MiMalloc;
 
@@ -91,6 +94,17 @@ fn run(wanted: &Run) -> ExitCode {
     }
 }
 
+/// The job secret in a file, or in standard input.
+fn secret_in(file: &Path) -> Result<JobSecret, ConfigError> {
+    if file != Path::new("-") {
+        return JobSecret::from_file(file);
+    }
+    // Not through the buffer that this process has for its input, which is not wiped.
+    let input = io::stdin().as_fd().try_clone_to_owned();
+    let input = input.map_err(|error| ConfigError::SecretUnread { kind: error.kind() })?;
+    JobSecret::from_reader(File::from(input))
+}
+
 fn launch(wanted: &Run) -> Result<Launch, LaunchError> {
     let (program, args) = wanted.program();
     let launch = Launch::new(program)
@@ -120,6 +134,13 @@ fn launch(wanted: &Run) -> Result<Launch, LaunchError> {
     };
     let launch = match &wanted.join {
         Some(seeds) => launch.joining(seeds),
+        None => launch,
+    };
+    let launch = match &wanted.secret_file {
+        Some(file) => {
+            let secret = secret_in(file);
+            launch.secret(secret.map_err(|source| LaunchError::Secret { source })?)
+        }
         None => launch,
     };
     Ok(match wanted.host_port_base {

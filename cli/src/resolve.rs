@@ -8,8 +8,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 use meshwork_cluster_resolver::{
-    ClusterResolver, Launcher, LauncherResolver, SageMakerResolver, SkyPilotResolver,
-    SlurmResolver, TfConfigResolver, Variables,
+    ClusterResolver, FluxResolver, Launcher, LauncherResolver, LsfResolver, PbsResolver,
+    SageMakerResolver, SkyPilotResolver, SlurmResolver, TfConfigResolver, Variables,
 };
 
 use report::Report;
@@ -99,8 +99,11 @@ impl Resolve {
             Source::TfConfig => Box::new(TfConfigResolver::from_variables(variables)),
             Source::Torchrun => launched(Launcher::Torchrun, variables),
             Source::OpenMpi => launched(Launcher::OpenMpi, variables),
+            Source::Flux => Box::new(FluxResolver::from_variables(variables)),
+            Source::Lsf => Box::new(LsfResolver::from_variables(variables)),
             Source::SkyPilot => Box::new(SkyPilotResolver::from_variables(variables)),
             Source::Slurm => Box::new(SlurmResolver::from_variables(variables)),
+            Source::Pbs => Box::new(PbsResolver::from_variables(variables)),
             Source::SageMaker => Box::new(SageMakerResolver::from_variables(variables)),
             #[cfg(feature = "services")]
             Source::Gce => self.services.gce(variables)?,

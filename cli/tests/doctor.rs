@@ -4,8 +4,9 @@
     reason = "a test that cannot set the scene has failed"
 )]
 
+use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -54,6 +55,60 @@ fn ranks_on_this_machine_are_brought_together_and_every_pair_measured() {
         assert!(finding(subject).is_some(), "{subject}: {found}");
     }
     assert!(output.status.success(), "{output:?}");
+}
+
+/// What ranks with these secrets find about the secret, where each waits so long for the other.
+fn about_secrets(secrets: [&str; 2], seconds: u32) -> Vec<Option<Value>> {
+    let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let hosts = sockets.map(|socket| socket.local_addr().unwrap().to_string());
+    let start = |rank: usize| {
+        Command::new(env!("CARGO_BIN_EXE_meshwork"))
+            .args(["doctor", "--json", &format!("--hosts={}", hosts.join(","))])
+            .arg(format!("--rank={rank}"))
+            .env("MESHWORK_JOB_SECRET", secrets[rank].repeat(64))
+            .env("MESHWORK_JOIN_TIMEOUT", seconds.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let finding = |rank: Child| {
+        let output = rank.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(!said.contains(&secrets[0].repeat(9)), "{said}");
+        let found = json(&output)["findings"].as_array().unwrap().clone();
+        found.into_iter().find(|found| found["subject"] == "secret")
+    };
+    [0, 1].map(start).into_iter().map(finding).collect()
+}
+
+#[test]
+fn ranks_with_different_secrets_are_told_so_and_shown_none() {
+    let same = about_secrets(["a", "a"], 60);
+    for found in same {
+        let found = found.unwrap();
+        assert_eq!(found["level"], "fine", "{found}");
+        let what = found["what"].as_str().unwrap();
+        assert!(
+            what.contains("all 2 ranks have the same job secret"),
+            "{what}"
+        );
+    }
+    // On a machine whose cores are taken one may give up before the other has come.
+    let all = [1, 4, 16].map(|seconds| move || about_secrets(["a", "b"], seconds));
+    let mut all = all.into_iter().map(|look| look());
+    let found = all.find(|found| found.iter().all(Option::is_some)).unwrap();
+    for (found, other) in found.into_iter().flatten().zip([1, 0]) {
+        assert_eq!(found["level"], "problem", "{found}");
+        let what = found["what"].as_str().unwrap();
+        assert!(
+            what.starts_with(&format!("rank {other} (127.0.0.1:")),
+            "{what}"
+        );
+        assert!(
+            what.contains("which has it from MESHWORK_JOB_SECRET"),
+            "{what}"
+        );
+    }
 }
 
 #[test]

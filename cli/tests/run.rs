@@ -138,6 +138,32 @@ fn no_environment_and_no_descriptor_of_what_a_worker_starts_has_the_secret() {
 }
 
 #[test]
+fn a_secret_from_a_given_file_or_from_standard_input_comes_before_that_of_the_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    let secret = "0123456789abcdef".repeat(4);
+    fs::write(&file, format!("{secret}\n")).unwrap();
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    let path = file.to_str().unwrap();
+    let told = |given: &str| {
+        let mut command = script(1, &["--secret-file", given], READ);
+        let command = command.env("MESHWORK_JOB_SECRET", "a".repeat(64));
+        let output = command.stdin(File::open(&file).unwrap()).output().unwrap();
+        [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap())
+    };
+    for given in [path, "-"] {
+        let [said, complaint] = told(given);
+        assert!(said.contains(&secret), "{said}{complaint}");
+    }
+    fs::write(&file, "hunter2").unwrap();
+    for given in [path, "-"] {
+        let [said, refused] = told(given);
+        assert!(refused.contains("7 characters"), "{refused}");
+        assert!(!(said + &refused).contains("hunter2"), "{refused}");
+    }
+}
+
+#[test]
 fn a_secret_in_a_file_is_handed_on_if_nobody_else_can_read_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("secret");

@@ -5,15 +5,17 @@ use crate::error::Error;
 use crate::explanation::{Origin, Question};
 use crate::launcher::{Launcher, LauncherResolver};
 use crate::resolver::ClusterResolver;
+use crate::schedulers::{FluxResolver, LsfResolver};
 use crate::skypilot::SkyPilotResolver;
 use crate::tf_config::TfConfigResolver;
 use crate::variables::Variables;
 
 /// The cluster that the environment describes, whoever set it: `TF_CONFIG` if it is set, else
-/// torchrun, Open MPI or SkyPilot, the first one that a variable shows. Without any, the cluster is
-/// empty.
+/// torchrun, Open MPI, Flux, LSF or SkyPilot, the first one that a variable shows. Without any, the
+/// cluster is empty.
 ///
-/// The explanation names those that were not asked.
+/// The explanation names those that were not asked. Slurm and PBS are never asked: a batch script
+/// has their variables as well as its tasks, so these do not show that a process is a task.
 ///
 /// ```
 /// use meshwork_cluster_resolver::{ClusterResolver, EnvironmentResolver, Variables};
@@ -88,6 +90,8 @@ impl ClusterResolver for EnvironmentResolver {
 #[derive(Clone, Copy)]
 enum Starter {
     Launcher(Launcher),
+    Lsf,
+    Flux,
     SkyPilot,
 }
 
@@ -96,6 +100,8 @@ impl Starter {
     const fn sign(self) -> &'static str {
         match self {
             Self::Launcher(launcher) => launcher.sign(),
+            Self::Lsf => LsfResolver::SIGN,
+            Self::Flux => FluxResolver::SIGN,
             Self::SkyPilot => SkyPilotResolver::SIGN,
         }
     }
@@ -105,16 +111,20 @@ impl Starter {
             Self::Launcher(launcher) => {
                 LauncherResolver::from_variables(launcher, variables).snapshot()
             }
+            Self::Lsf => LsfResolver::from_variables(variables).snapshot(),
+            Self::Flux => FluxResolver::from_variables(variables).snapshot(),
             Self::SkyPilot => SkyPilotResolver::from_variables(variables).snapshot(),
         }
     }
 }
 
-/// In the order in which they are believed: SkyPilot starts a program on each node, which may be
-/// the launcher of others.
-const STARTERS: [Starter; 3] = [
+/// In the order in which they are believed: schedulers and SkyPilot start a program on each node,
+/// which may be the launcher of others, and Flux may run as a job of LSF.
+const STARTERS: [Starter; 5] = [
     Starter::Launcher(Launcher::Torchrun),
     Starter::Launcher(Launcher::OpenMpi),
+    Starter::Flux,
+    Starter::Lsf,
     Starter::SkyPilot,
 ];
 
@@ -160,6 +170,20 @@ mod tests {
         let shown = cluster.explanation().to_string();
         let expected = "not variable OMPI_COMM_WORLD_SIZE: 9 (another source comes first)";
         assert!(shown.contains(expected), "{shown}");
+    }
+
+    #[test]
+    fn a_task_of_a_scheduler_comes_after_launchers_and_before_the_node_that_it_is_on() {
+        let lsf = [("LSF_PM_TASKID", "2"), ("LSB_HOSTS", "a b")];
+        let cluster = snapshot(&[lsf[0], lsf[1], ("SKYPILOT_NODE_IPS", "c d")]);
+        assert_eq!(cluster.placement().unwrap().addresses()[1], "b:8888");
+        let shown = cluster.explanation().to_string();
+        assert!(shown.contains("not variable SKYPILOT_NODE_IPS"), "{shown}");
+        let both: Vec<_> = TORCH.into_iter().chain(lsf).collect();
+        let shown = snapshot(&both).explanation().to_string();
+        assert!(shown.contains("not variable LSF_PM_TASKID: 2"), "{shown}");
+        // The batch script itself has these.
+        assert!(!resolver(&[("PBS_NODEFILE", "/f"), ("LSB_HOSTS", "a")]).is_described());
     }
 
     #[test]

@@ -10,12 +10,14 @@ use crate::text::{Jobs, Quoted, Shortened, TasksOf};
 
 mod launcher;
 mod sagemaker;
+mod scheduler;
 mod service;
 mod slurm;
 mod tf_config;
 
 pub use launcher::LauncherError;
 pub use sagemaker::SageMakerError;
+pub use scheduler::{FluxProblem, SchedulerError};
 pub use service::{
     AccessProblem, CoordinatorProblem, CredentialsProblem, ServiceError, ServiceErrorKind,
 };
@@ -141,6 +143,9 @@ pub enum Error {
     /// The variables of a SageMaker container do not tell who is in the cluster.
     #[error(transparent)]
     SageMaker(#[from] SageMakerError),
+    /// What PBS, LSF or Flux says does not tell who is in the job.
+    #[error(transparent)]
+    Scheduler(#[from] SchedulerError),
     /// What Slurm says does not tell who is in the step.
     #[error(transparent)]
     Slurm(#[from] SlurmError),

@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 
 use crate::error::Error;
 use crate::text::Shortened;
+use crate::variables::Variables;
 
 mod origin;
 
@@ -151,6 +152,31 @@ impl Explanation {
                 step.members.insert(0, member);
                 step
             }));
+    }
+
+    /// Looks at a variable that a resolver reads. One that cannot be read is reported with each
+    /// answer.
+    pub(crate) fn look(
+        &mut self,
+        variables: &Variables,
+        question: Question,
+        variable: &'static str,
+    ) {
+        let from = Origin::variable(variable);
+        match variables.read(variable) {
+            Ok(Some(value)) => self.read(question, from, value),
+            Ok(None) => self.absent(question, from),
+            Err(_) => {}
+        }
+    }
+
+    /// Notes a port that the program may choose, and which one it is by default.
+    pub(crate) fn port(&mut self, field: &str, port: u16, default: u16) {
+        let from = match port == default {
+            true => Origin::default_value(),
+            false => Origin::program(),
+        };
+        self.read(Question::Cluster, from.field(field), port.to_string());
     }
 
     /// What was read about this question in these places does not count: the program knows better.

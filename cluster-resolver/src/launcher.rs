@@ -3,7 +3,7 @@
 use crate::address;
 use crate::cluster::{Cluster, RendezvousEndpoint};
 use crate::error::{Error, LauncherError};
-use crate::explanation::{Explanation, Origin, Question};
+use crate::explanation::{Explanation, Question};
 use crate::resolver::ClusterResolver;
 use crate::spec::ClusterSpec;
 use crate::task::Task;
@@ -183,13 +183,7 @@ impl LauncherResolver {
         let of_cluster = of_cluster.chain([names.world]);
         let places = of_cluster.map(|variable| (Question::Cluster, variable));
         for (question, variable) in places.chain([(Question::Task, names.rank)]) {
-            let from = Origin::variable(variable);
-            match variables.read(variable) {
-                Ok(Some(value)) => evidence.read(question, from, value),
-                Ok(None) => evidence.absent(question, from),
-                // Reported with each answer.
-                Err(_) => {}
-            }
+            evidence.look(variables, question, variable);
         }
         evidence
     }

@@ -79,14 +79,16 @@
 //! read), `spec` (jobs, tasks, addresses), `difference` (what changed), `proto` (message forms),
 //! `explanation` (how answers came about), `cluster` (all that one look told), `resolver` (the
 //! trait, what the program says in place of a source, and the watch), [`multi_worker`] (what a
-//! cluster means for one process of a training job); then the sources: `simple`, `tf_config`,
-//! [`slurm`], `sagemaker`, `launcher` (torchrun and Open MPI), `skypilot`, `environment` (whoever
-//! started this process) and `union`, and the services, each a feature: `gce`, `kubernetes` and
+//! cluster means for one process of a training job), `command` (asks a scheduler's own client); then
+//! the sources: `simple`, `tf_config`, [`slurm`], `schedulers` (PBS, LSF and Flux), `sagemaker`,
+//! `launcher` (torchrun and Open MPI), `skypilot`, `environment` (whoever started this process) and
+//! `union`, and the services, each a feature: `gce`, `kubernetes` and
 //! `tpu` over `google` and `service` (what they share: credentials, deadlines, answers).
 #![forbid(unsafe_code)]
 
 mod address;
 mod cluster;
+mod command;
 mod difference;
 mod environment;
 mod error;
@@ -106,6 +108,7 @@ pub mod multi_worker;
 mod proto;
 mod resolver;
 mod sagemaker;
+mod schedulers;
 #[cfg(feature = "service")]
 #[cfg_attr(
     not(all(feature = "gce", feature = "kubernetes", feature = "tpu")),
@@ -129,8 +132,9 @@ pub use cluster::{Accelerators, Cluster, RendezvousEndpoint};
 pub use difference::{Difference, Moved};
 pub use environment::EnvironmentResolver;
 pub use error::{
-    AccessProblem, CoordinatorProblem, CredentialsProblem, Error, Expected, JsonProblem,
-    LauncherError, SageMakerError, ServiceError, ServiceErrorKind, SlurmError, TaskPart,
+    AccessProblem, CoordinatorProblem, CredentialsProblem, Error, Expected, FluxProblem,
+    JsonProblem, LauncherError, SageMakerError, SchedulerError, ServiceError, ServiceErrorKind,
+    SlurmError, TaskPart,
 };
 pub use explanation::{Explanation, Finding, Origin, Question, Source, Step};
 #[cfg(feature = "gce")]
@@ -144,6 +148,7 @@ pub use multi_worker::WorkerPlacement;
 pub use proto::{DeviceFilters, ServerDef};
 pub use resolver::{ClusterResolver, Overridden, Stop, Update, Watch, WatchSignal};
 pub use sagemaker::SageMakerResolver;
+pub use schedulers::{FluxResolver, LsfResolver, PbsResolver};
 #[cfg(feature = "service")]
 pub use service::retry::RetryPolicy;
 pub use simple::SimpleResolver;

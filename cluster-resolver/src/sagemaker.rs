@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::error::{Error, SageMakerError};
-use crate::explanation::{Explanation, Origin, Question};
+use crate::explanation::{Explanation, Question};
 use crate::resolver::ClusterResolver;
 use crate::spec::ClusterSpec;
 use crate::task::Task;
@@ -87,20 +87,9 @@ impl SageMakerResolver {
 
     fn evidence(&self, variables: &Variables) -> Explanation {
         let mut evidence = Explanation::default();
-        let port = match self.port {
-            PORT => Origin::default_value(),
-            _ => Origin::program(),
-        };
-        evidence.read(Question::Cluster, port.field("port"), self.port.to_string());
-        for (question, variable) in [(Question::Cluster, HOSTS), (Question::Task, CURRENT)] {
-            let from = Origin::variable(variable);
-            match variables.read(variable) {
-                Ok(Some(value)) => evidence.read(question, from, value),
-                Ok(None) => evidence.absent(question, from),
-                // Reported with each answer.
-                Err(_) => {}
-            }
-        }
+        evidence.port("port", self.port, PORT);
+        evidence.look(variables, Question::Cluster, HOSTS);
+        evidence.look(variables, Question::Task, CURRENT);
         evidence
     }
 }

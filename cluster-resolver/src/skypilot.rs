@@ -3,7 +3,7 @@
 use crate::address;
 use crate::cluster::Cluster;
 use crate::error::{Error, LauncherError};
-use crate::explanation::{Explanation, Origin, Question};
+use crate::explanation::{Explanation, Question};
 use crate::resolver::ClusterResolver;
 use crate::spec::ClusterSpec;
 use crate::task::Task;
@@ -82,24 +82,10 @@ impl SkyPilotResolver {
 
     fn evidence(&self, variables: &Variables) -> Explanation {
         let mut evidence = Explanation::default();
-        let port = match self.port {
-            PORT => Origin::default_value(),
-            _ => Origin::program(),
-        };
-        evidence.read(Question::Cluster, port.field("port"), self.port.to_string());
-        for (question, variable) in [
-            (Question::Cluster, IPS),
-            (Question::Cluster, COUNT),
-            (Question::Task, RANK),
-        ] {
-            let from = Origin::variable(variable);
-            match variables.read(variable) {
-                Ok(Some(value)) => evidence.read(question, from, value),
-                Ok(None) => evidence.absent(question, from),
-                // Reported with each answer.
-                Err(_) => {}
-            }
-        }
+        evidence.port("port", self.port, PORT);
+        evidence.look(variables, Question::Cluster, IPS);
+        evidence.look(variables, Question::Cluster, COUNT);
+        evidence.look(variables, Question::Task, RANK);
         evidence
     }
 }

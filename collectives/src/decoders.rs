@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(meshwork_portable)))]
     fn no_control_block_of_the_corpus_breaks_a_reader() {
         replay("control_block", super::control_block);
     }

@@ -2,20 +2,24 @@
 
 use std::io;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 pub(crate) use linux::{cores, has_ended, host, process_ended, process_state};
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 pub(crate) use other::{cores, has_ended, host, process_ended, process_state};
 
 /// What a process does, as far as its kernel tells.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[cfg_attr(
+    any(not(target_os = "linux"), meshwork_portable),
+    expect(dead_code, reason = "only Linux tells")
+)]
 pub(crate) enum ProcessState {
     Runs,
     /// A signal has stopped it. One that a debugger holds runs.
     Stopped,
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod linux {
     use std::fs;
 
@@ -144,7 +148,7 @@ mod linux {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 mod other {
     use super::{ProcessState, io};
 

@@ -21,5 +21,5 @@ mod stream;
 pub(crate) use adversary::meddle;
 pub(crate) use handshake::{Failed, accept, connect};
 pub(crate) use socket::{dial, listen, tune};
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", not(meshwork_portable)))]
 pub(crate) use stream::Secured;

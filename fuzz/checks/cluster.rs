@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "a fuzz target has one of them")]
 
 use meshwork_cluster_resolver::{
-    Cluster, ClusterResolver, ClusterSpec, SageMakerResolver, SlurmResolver, TfConfig,
+    Cluster, ClusterResolver, ClusterSpec, LsfResolver, SageMakerResolver, SlurmResolver, TfConfig,
     TfConfigResolver, Variables, slurm,
 };
 
@@ -49,12 +49,14 @@ pub(crate) fn host_list(bytes: &[u8]) {
 pub(crate) fn environment(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let variables = text.lines().filter_map(|line| line.split_once('='));
-    // The one variable that names a file, which is not among what is read here.
-    let variables = variables.filter(|(name, _)| *name != "SLURM_HOSTFILE");
+    // The variables that name a file, which is not among what is read here.
+    let variables =
+        variables.filter(|(name, _)| !["SLURM_HOSTFILE", "LSB_DJOB_HOSTFILE"].contains(name));
     let variables = Variables::fixed(variables);
-    let resolvers: [Box<dyn ClusterResolver>; 3] = [
+    let resolvers: [Box<dyn ClusterResolver>; 4] = [
         Box::new(TfConfigResolver::from_variables(variables.clone())),
         Box::new(SlurmResolver::from_variables(variables.clone()).without_scontrol()),
+        Box::new(LsfResolver::from_variables(variables.clone())),
         Box::new(SageMakerResolver::from_variables(variables)),
     ];
     for resolver in resolvers {

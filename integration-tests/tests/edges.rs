@@ -128,6 +128,7 @@ const PURE: &[&str] = &[
     "cluster-resolver/src/multi_worker",
     "cluster-resolver/src/proto",
     "cluster-resolver/src/resolver/overridden",
+    "cluster-resolver/src/schedulers/lists",
     "cluster-resolver/src/service/answer",
     "cluster-resolver/src/service/order",
     "cluster-resolver/src/service/retry",

@@ -15,7 +15,7 @@ pub enum Cores {
 }
 
 /// The share of worker `rank` among `cores` cores, as a range of them.
-#[cfg(any(target_os = "linux", test))]
+#[cfg(any(all(target_os = "linux", not(meshwork_portable)), test))]
 fn share(cores: usize, workers: usize, rank: usize) -> Range<usize> {
     if cores >= workers {
         return rank * cores / workers..(rank + 1) * cores / workers;
@@ -27,7 +27,7 @@ fn share(cores: usize, workers: usize, rank: usize) -> Range<usize> {
 /// Runs `start` so that a process it starts has the cores of worker `rank` among `workers`.
 ///
 /// A child inherits the cores of the thread that starts it, so this thread borrows them meanwhile.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 pub(crate) fn within<T>(cores: Cores, rank: usize, workers: usize, start: impl FnOnce() -> T) -> T {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -51,7 +51,7 @@ pub(crate) fn within<T>(cores: Cores, rank: usize, workers: usize, start: impl F
     started
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 pub(crate) fn within<T>(_: Cores, _: usize, _: usize, start: impl FnOnce() -> T) -> T {
     start()
 }

@@ -32,8 +32,9 @@
 //!   `{"cluster":{"worker":["127.0.0.1:P0",…]},"task":{"type":"worker","index":RANK}}`, with one
 //!   UDP port per worker that was free just before the start;
 //! - `MESHWORK_JOB_SECRET_FILE`: a file with 64 hexadecimal digits, the same for all workers of the
-//!   run. The launcher hands on the secret of its own environment (`MESHWORK_JOB_SECRET`, or else
-//!   the file that `MESHWORK_JOB_SECRET_FILE` names), or makes a fresh one. It is never shown. The
+//!   run. The launcher hands on the [secret it is given](Launch::secret), else that of its own
+//!   environment (`MESHWORK_JOB_SECRET`, or else the file that `MESHWORK_JOB_SECRET_FILE` names), or
+//!   makes a fresh one. It is never shown. The
 //!   file is in the launcher's memory, for the user that it runs as: workers can read it, again and
 //!   again, and what they start, while the launcher lives; systems other than Linux have no such
 //!   files, and there workers get `MESHWORK_JOB_SECRET` itself;
@@ -163,6 +164,7 @@ pub struct Launch {
     hosts: Option<HostList>,
     ssh_config: Option<PathBuf>,
     seeds: Option<String>,
+    secret: Option<JobSecret>,
 }
 
 impl Launch {
@@ -187,6 +189,7 @@ impl Launch {
             hosts: None,
             ssh_config: None,
             seeds: None,
+            secret: None,
         }
     }
 
@@ -286,11 +289,18 @@ impl Launch {
 
     /// Lets the workers ask to be let into a job that runs elsewhere, at these addresses of some of
     /// its workers, with commas between them: they get `MESHWORK_SEEDS` instead of `TF_CONFIG`, and
-    /// the secret of the launcher's environment, which has to be the job's. They are started on
-    /// this machine: a run with [`hosts`](Self::hosts) is refused.
+    /// the [secret](Self::secret) given or that of the launcher's environment, which has to be the
+    /// job's. They are started on this machine: a run with [`hosts`](Self::hosts) is refused.
     #[must_use]
     pub fn joining(mut self, seeds: impl Into<String>) -> Self {
         self.seeds = Some(seeds.into());
+        self
+    }
+
+    /// Hands this secret to the workers instead of the one of this process's environment.
+    #[must_use]
+    pub fn secret(mut self, secret: JobSecret) -> Self {
+        self.secret = Some(secret);
         self
     }
 
@@ -303,10 +313,11 @@ impl Launch {
     /// had already been started have then been killed. A worker that fails is no error but an
     /// [`Outcome`].
     pub fn run(&self) -> Result<Outcome, LaunchError> {
-        let secret = match self.seeds {
+        let secret = match (&self.secret, &self.seeds) {
+            (Some(secret), _) => Handed::of(secret.clone())?,
             // A job that runs has a secret.
-            Some(_) => Handed::on()?,
-            None => Handed::on_or_new()?,
+            (None, Some(_)) => Handed::on()?,
+            (None, None) => Handed::on_or_new()?,
         };
         let placed = self.placed()?;
         // From here to the moment a worker binds it, anybody can take one of the ports.

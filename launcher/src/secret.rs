@@ -12,7 +12,7 @@ use crate::LaunchError;
 pub(crate) struct Handed {
     secret: JobSecret,
     /// Where there is no such file, the environment itself has to do.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(meshwork_portable)))]
     file: memory::File,
 }
 
@@ -38,13 +38,13 @@ impl Handed {
         Self::of(secret.map_err(|source| LaunchError::Secret { source })?)
     }
 
-    fn of(secret: JobSecret) -> Result<Self, LaunchError> {
-        #[cfg(target_os = "linux")]
+    pub(crate) fn of(secret: JobSecret) -> Result<Self, LaunchError> {
+        #[cfg(all(target_os = "linux", not(meshwork_portable)))]
         let file =
             memory::File::holding(&secret).map_err(|source| LaunchError::SecretFile { source })?;
         Ok(Self {
             secret,
-            #[cfg(target_os = "linux")]
+            #[cfg(all(target_os = "linux", not(meshwork_portable)))]
             file,
         })
     }
@@ -54,7 +54,7 @@ impl Handed {
     }
 
     /// Says in a worker's environment where the secret is.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(meshwork_portable)))]
     pub(crate) fn tell(&self, command: &mut Command) {
         command
             .env_remove(JobSecret::ENV)
@@ -62,13 +62,13 @@ impl Handed {
     }
 
     /// Says in a worker's environment what the secret is.
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(not(target_os = "linux"), meshwork_portable))]
     pub(crate) fn tell(&self, command: &mut Command) {
         command.env(JobSecret::ENV, &*self.secret.to_hex());
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod memory {
     use std::io::{self, Write};
     use std::os::fd::AsRawFd;
@@ -103,7 +103,7 @@ mod memory {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, target_os = "linux", not(meshwork_portable)))]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;

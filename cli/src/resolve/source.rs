@@ -3,7 +3,9 @@
 use std::fmt::{self, Display};
 
 use clap::ValueEnum;
-use meshwork_cluster_resolver::{Error, Launcher, SkyPilotResolver, Variables};
+use meshwork_cluster_resolver::{
+    Error, FluxResolver, Launcher, LsfResolver, PbsResolver, SkyPilotResolver, Variables,
+};
 
 /// A source that describes clusters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -14,11 +16,17 @@ pub(crate) enum Source {
     Torchrun,
     /// The mpirun of Open MPI that started this process, with all others on this host
     OpenMpi,
+    /// The Flux job whose task this process is
+    Flux,
+    /// The LSF job in which blaunch started this process
+    Lsf,
     /// The SkyPilot task on whose node this process is
     #[value(name = "skypilot")]
     SkyPilot,
     /// The Slurm step whose task this process is
     Slurm,
+    /// The PBS job in which pbsdsh started this process
+    Pbs,
     /// The SageMaker training job whose container this is
     #[value(name = "sagemaker")]
     SageMaker,
@@ -51,8 +59,11 @@ impl Source {
             Self::TfConfig => &["TF_CONFIG"],
             Self::Torchrun => const { &[Launcher::Torchrun.sign()] },
             Self::OpenMpi => const { &[Launcher::OpenMpi.sign()] },
+            Self::Flux => &[FluxResolver::SIGN],
+            Self::Lsf => &[LsfResolver::SIGN],
             Self::SkyPilot => &[SkyPilotResolver::SIGN],
             Self::Slurm => &["SLURM_STEP_ID", "SLURM_JOB_ID"],
+            Self::Pbs => &[PbsResolver::SIGN],
             Self::SageMaker => &["SM_HOSTS"],
             Self::Tpu => &[
                 "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS",
@@ -73,7 +84,10 @@ impl Source {
             Self::TfConfig | Self::Slurm | Self::SageMaker => true,
             Self::Torchrun
             | Self::OpenMpi
+            | Self::Flux
+            | Self::Lsf
             | Self::SkyPilot
+            | Self::Pbs
             | Self::Tpu
             | Self::Kubernetes
             | Self::Gce => !value.is_empty(),

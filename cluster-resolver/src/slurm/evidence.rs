@@ -50,13 +50,7 @@ pub(super) fn add_asked(evidence: &mut Explanation, asked: &[Asked]) {
 
 /// What the program set.
 fn given(resolver: &SlurmResolver, explanation: &mut Explanation) {
-    let port = resolver.port_base.to_string();
-    let from = if resolver.port_base == super::PORT {
-        Origin::default_value()
-    } else {
-        Origin::program()
-    };
-    explanation.read(Question::Cluster, from.field("port base"), port);
+    explanation.port("port base", resolver.port_base, super::PORT);
     let mut said = |question, field: &str, value: String| {
         explanation.read(question, Origin::program().field(field), value);
     };

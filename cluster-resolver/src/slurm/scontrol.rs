@@ -1,14 +1,10 @@
 //! Asks the world outside: `scontrol` and files.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
 
 use super::placement::Outside;
+use crate::command::{CommandError, output_of};
 use crate::error::{ScontrolProblem, SlurmError};
 
 /// The `scontrol` command, if it may be asked.
@@ -39,38 +35,12 @@ impl Outside for Scontrol {
 
     fn distribution(&self, step: &str) -> Result<String, ScontrolProblem> {
         let program = self.program.as_ref().ok_or(ScontrolProblem::NotAsked)?;
-        let child = Command::new(program)
-            .args(["show", "step", step])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
-        let child = child.map_err(|error| ScontrolProblem::NotStarted { kind: error.kind() })?;
-        distribution_in(&output(child, TIMEOUT)?)
+        let output = output_of(program, &["show", "step", step]);
+        distribution_in(&output.map_err(|error| match error {
+            CommandError::NotStarted { kind } => ScontrolProblem::NotStarted { kind },
+            CommandError::TimedOut { seconds } => ScontrolProblem::TimedOut { seconds },
+        })?)
     }
-}
-
-/// What a process writes to its end, which comes in time or is made to come.
-fn output(mut child: Child, timeout: Duration) -> Result<String, ScontrolProblem> {
-    let (send, output) = mpsc::channel();
-    let stdout = child.stdout.take();
-    // Ends when the pipe is closed, which is for the process to do and for all it started: so
-    // nobody waits for this thread.
-    thread::spawn(move || {
-        let mut text = Vec::new();
-        if let Some(stdout) = stdout {
-            let _ = stdout.take(LONGEST).read_to_end(&mut text);
-        }
-        let _ = send.send(text);
-    });
-    let text = output.recv_timeout(timeout);
-    // It may have closed its output and go on.
-    let _ = child.kill();
-    let _ = child.wait();
-    let text = text.map_err(|_| ScontrolProblem::TimedOut {
-        seconds: timeout.as_secs(),
-    })?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The last field of its line, so it may hold blanks. What `scontrol` says of a step that it does
@@ -90,12 +60,6 @@ fn distribution_in(text: &str) -> Result<String, ScontrolProblem> {
     }
 }
 
-/// How long an answer may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Bytes read of an answer.
-const LONGEST: u64 = 1 << 20;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,12 +71,6 @@ StepId=34.0 UserId=0 StartTime=2026-11-21T16:12:38 TimeLimit=UNLIMITED
    CPUFreqReq=Default Dist=arbitrary task distribution
    SrunHost:Pid=vm:21425
 ";
-
-    fn shell(script: &str) -> Child {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]).stdout(Stdio::piped());
-        command.spawn().unwrap()
-    }
 
     #[test]
     fn the_distribution_is_the_rest_of_its_line() {
@@ -138,13 +96,5 @@ StepId=34.0 UserId=0 StartTime=2026-11-21T16:12:38 TimeLimit=UNLIMITED
         assert_eq!(scontrol.distribution("1.0"), expected);
         let expected = Err(ScontrolProblem::NotAsked);
         assert_eq!(Scontrol::not_asked().distribution("1.0"), expected);
-    }
-
-    #[test]
-    fn an_answer_is_waited_for_and_its_writer_ended_in_time() {
-        let answer = output(shell("echo one; echo two"), TIMEOUT);
-        assert_eq!(answer.as_deref(), Ok("one\ntwo\n"));
-        let late = output(shell("exec sleep 60"), Duration::from_millis(1));
-        assert_eq!(late, Err(ScontrolProblem::TimedOut { seconds: 0 }));
     }
 }

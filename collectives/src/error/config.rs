@@ -75,6 +75,12 @@ pub enum ConfigError {
         /// What the system said.
         kind: io::ErrorKind,
     },
+    /// The input that should bring the job secret cannot be read.
+    #[error("the job secret cannot be read from its input: {kind}")]
+    SecretUnread {
+        /// What the system said.
+        kind: io::ErrorKind,
+    },
     /// A file of this user that holds a secret is open to others too; nothing was taken from it.
     #[error(
         "the file {path} holds a secret and has mode {mode:04o}, so that others than its owner can read or change it: run 'chmod 600 {path}'"

@@ -211,7 +211,7 @@ fn name(record: &Record, process: u32) -> io::Result<SegmentName> {
     })
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, target_os = "linux", not(meshwork_portable)))]
 mod tests {
     use super::*;
 
@@ -241,7 +241,7 @@ fn cores_of(records: &[Record]) -> usize {
 }
 
 /// The cores that this thread may run on, as bits.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 fn own_cores() -> [u64; CORE_WORDS] {
     let mut words = [0; CORE_WORDS];
     if let Ok(cores) = rustix::thread::sched_getaffinity(None) {
@@ -252,7 +252,7 @@ fn own_cores() -> [u64; CORE_WORDS] {
     words
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 fn own_cores() -> [u64; CORE_WORDS] {
     [0; CORE_WORDS]
 }

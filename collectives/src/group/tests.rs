@@ -7,7 +7,7 @@ mod deadlocks;
 mod elements;
 mod epochs;
 mod firewall;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod growth;
 mod middle;
 mod network;
@@ -16,7 +16,7 @@ mod operations;
 mod reproducible;
 mod sessions;
 mod statistics;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod unauthenticated_peers;
 
 use std::collections::BTreeSet;
@@ -33,6 +33,9 @@ use crate::{
     DataTransport, Error, JobSecret, JoinError, LossCause, Network, OperationError, ReduceOp,
     Refusal, Timeouts, Transport, UnauthenticatedCause,
 };
+
+/// Whether processes of one host share memory here; elsewhere they use QUIC.
+const SHARES_MEMORY: bool = cfg!(all(target_os = "linux", not(meshwork_portable)));
 
 /// Long enough for any test to pass, short enough to see one hang.
 const PATIENCE: Duration = Duration::from_secs(20);

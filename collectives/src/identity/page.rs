@@ -11,7 +11,7 @@ pub(super) struct Page(MmapMut);
 impl Page {
     pub(super) fn new() -> io::Result<Self> {
         let memory = MmapMut::map_anon(32)?;
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(meshwork_portable)))]
         memory.advise(memmap2::Advice::DontDump)?;
         Ok(Self(memory))
     }
@@ -37,11 +37,10 @@ impl Drop for Page {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", not(meshwork_portable)))]
 mod tests {
     use super::*;
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_page_is_left_out_of_core_dumps_and_of_nothing_else() {
         let mut page = Page::new().unwrap();

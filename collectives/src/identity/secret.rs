@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fmt::{self, Debug};
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -66,12 +66,43 @@ impl JobSecret {
             return Self::from_hex(&Zeroizing::new(digits.to_string_lossy().into_owned()));
         }
         let path = env::var_os(Self::FILE_ENV).ok_or(ConfigError::SecretMissing)?;
+        Self::from_file(Path::new(&path))
+    }
+
+    /// The secret in a file as [`Self::FILE_ENV`] names one.
+    ///
+    /// # Errors
+    /// [`ConfigError::SecretFile`], [`ConfigError::FileMode`]; those of [`JobSecret::from_hex`].
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |kind| ConfigError::SecretFile {
             path: path.to_string_lossy().into_owned(),
             kind,
         };
-        let digits = private::read(Path::new(&path), unreadable)?;
+        let digits = private::read(path, unreadable)?;
         let digits = str::from_utf8(&digits).map_err(|_| unreadable(io::ErrorKind::InvalidData))?;
+        Self::from_hex(digits.trim())
+    }
+
+    /// The secret that somebody writes to an end, such as standard input: digits as in a file.
+    ///
+    /// ```
+    /// use meshwork_collectives::JobSecret;
+    ///
+    /// let secret = JobSecret::generate()?;
+    /// let input = format!("{}\n", *secret.to_hex());
+    /// assert_eq!(JobSecret::from_reader(input.as_bytes())?.job(), secret.job());
+    /// # Ok::<(), meshwork_collectives::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConfigError::SecretUnread`]; those of [`JobSecret::from_hex`].
+    pub fn from_reader(input: impl Read) -> Result<Self, ConfigError> {
+        // All at once, as memory that a growing list leaves behind is not wiped.
+        let mut content = Zeroizing::new(Vec::with_capacity(LONGEST_INPUT + 32));
+        let unread = |kind| ConfigError::SecretUnread { kind };
+        let read = input.take(LONGEST_INPUT as u64).read_to_end(&mut content);
+        read.map_err(|error| unread(error.kind()))?;
+        let digits = str::from_utf8(&content).map_err(|_| unread(io::ErrorKind::InvalidData))?;
         Self::from_hex(digits.trim())
     }
 
@@ -135,6 +166,9 @@ impl Debug for JobSecret {
     }
 }
 
+/// Bytes that are read of an input: the digits, and white space around them.
+const LONGEST_INPUT: usize = 1024;
+
 fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes
@@ -175,6 +209,23 @@ mod tests {
             assert_eq!(refused, ConfigError::SecretMalformed { length, wrong });
             assert!(digits.len() < 3 || !refused.to_string().contains(digits));
         }
+    }
+
+    #[test]
+    fn an_input_is_read_to_its_end_and_no_further_than_a_secret_goes() {
+        let digits = "ab".repeat(32);
+        let given = format!("  {digits}\n\n");
+        let secret = JobSecret::from_reader(given.as_bytes()).unwrap();
+        assert_eq!(*secret.to_hex(), digits);
+        let long = JobSecret::from_reader(io::repeat(b'a')).unwrap_err();
+        let (length, wrong) = (LONGEST_INPUT, 0);
+        assert_eq!(long, ConfigError::SecretMalformed { length, wrong });
+        let empty = JobSecret::from_reader(io::empty()).unwrap_err();
+        let (length, wrong) = (0, 0);
+        assert_eq!(empty, ConfigError::SecretMalformed { length, wrong });
+        let kind = io::ErrorKind::InvalidData;
+        let bytes = JobSecret::from_reader(&[0xff; 64][..]).unwrap_err();
+        assert_eq!(bytes, ConfigError::SecretUnread { kind });
     }
 
     #[test]

@@ -33,6 +33,10 @@ impl Refused {
         lock(&self.0).iter().all(recent)
     }
 
+    #[cfg_attr(
+        any(not(target_os = "linux"), meshwork_portable),
+        expect(dead_code, reason = "only Linux hands refused packets on")
+    )]
     fn note(&self, now: Instant) {
         let mut last = lock(&self.0);
         *last = [last[1], Some(now)];
@@ -79,7 +83,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod errors {
     use std::io::IoSliceMut;
     use std::net::{SocketAddrV4, SocketAddrV6};
@@ -152,7 +156,7 @@ mod errors {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 mod errors {
     use super::{Arc, BTreeMap, Mutex, Refused, SocketAddr, UdpSocket, Weak, io};
 
@@ -164,7 +168,7 @@ mod errors {
     pub(super) async fn listen(_: (), _: Arc<Mutex<BTreeMap<SocketAddr, Weak<Refused>>>>) {}
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, target_os = "linux", not(meshwork_portable)))]
 mod tests {
     use super::*;
 

@@ -128,7 +128,7 @@ impl Atomic for AtomicU32 {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod system {
     use super::{AtomicU32, Duration};
     use rustix::thread::futex::{self, Flags, Timespec};
@@ -148,7 +148,7 @@ mod system {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 mod system {
     use super::{AtomicU32, Duration};
 

@@ -23,7 +23,7 @@ pub(crate) struct Mapping {
 enum Source {
     Heap(Layout),
     /// A file that others map too; of a file of this process the descriptor is kept open for them.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(meshwork_portable)))]
     File {
         kept: Option<std::os::fd::OwnedFd>,
     },
@@ -71,7 +71,7 @@ impl Drop for Mapping {
                 // SAFETY: allocated by `heap` with this layout, and freed once.
                 unsafe { alloc::dealloc(self.start.as_ptr(), *layout) };
             }
-            #[cfg(target_os = "linux")]
+            #[cfg(all(target_os = "linux", not(meshwork_portable)))]
             Source::File { .. } => {
                 // SAFETY: mapped by `linux::map` with this length, and unmapped once.
                 let unmapped =
@@ -110,7 +110,7 @@ impl Population {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod linux {
     use std::fs::{File, OpenOptions};
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -239,7 +239,7 @@ mod linux {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 mod other {
     use super::{Mapping, Population, SegmentName, Span, io};
 

@@ -272,7 +272,7 @@ impl PeerProcess {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 fn copy_from_process(process: u32, address: usize, mut into: &mut [u8]) -> io::Result<()> {
     use nix::sys::uio::{RemoteIoVec, process_vm_readv};
     use nix::unistd::Pid;
@@ -293,12 +293,12 @@ fn copy_from_process(process: u32, address: usize, mut into: &mut [u8]) -> io::R
     Ok(())
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 fn copy_from_process(_: u32, _: usize, _: &mut [u8]) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, target_os = "linux", not(meshwork_portable)))]
 mod tests {
     use super::*;
 

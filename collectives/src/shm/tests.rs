@@ -14,10 +14,10 @@ use loom::thread;
 
 use super::flag::{Atomic, Flag};
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod closing;
 mod communicator;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod lies;
 #[cfg(target_os = "linux")]
 mod truth;

@@ -13,6 +13,7 @@ const BACKLOG: i32 = 1024;
 /// Bytes that the kernel keeps beyond what is under way. What is more goes out when
 /// acknowledgements come, on whichever core they come to: beside what this one sends meanwhile, so
 /// segments overtake each other, are taken for lost, and the connection is slow for seconds.
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 const UNSENT: u32 = 64 << 10;
 
 /// Listens at exactly this address.
@@ -47,14 +48,14 @@ pub(crate) fn tune(stream: &TcpStream, congestion: Congestion, silence: Duration
     let tuned = [
         socket.set_tcp_nodelay(true),
         socket.set_tcp_keepalive(&alive),
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(meshwork_portable)))]
         socket.set_tcp_user_timeout(Some(4 * silence)),
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(meshwork_portable)))]
         socket.set_tcp_congestion(match congestion {
             Congestion::Cubic => b"cubic",
             Congestion::Bbr => b"bbr",
         }),
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(meshwork_portable)))]
         socket.set_tcp_notsent_lowat(UNSENT),
     ];
     // Slower, but no reason to fail: a kernel without BBR, say.
@@ -74,7 +75,7 @@ mod tests {
         tune(&stream, Congestion::Cubic, Duration::from_millis(1500));
         let socket = SockRef::from(&stream);
         assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(meshwork_portable)))]
         {
             assert!(socket.tcp_congestion().unwrap().starts_with(b"cubic"));
             let timeout = socket.tcp_user_timeout().unwrap();

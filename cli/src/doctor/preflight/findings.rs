@@ -7,6 +7,10 @@ use meshwork_collectives::{ConfigError, Error, Rank};
 
 use super::pairs::RankPair;
 
+mod secret;
+
+pub(super) use secret::SecretSource;
+
 /// Facts observed from this machine.
 #[derive(Debug)]
 pub(super) struct Facts {
@@ -23,6 +27,8 @@ pub(super) struct Facts {
     pub(super) send_buffer: Option<u64>,
     /// Cores that this process may run on.
     pub(super) cores: usize,
+    /// Where this process has the job secret from, if it has one.
+    pub(super) secret: Option<SecretSource>,
     /// Why the ranks did not meet, if so.
     pub(super) not_joined: Option<Error>,
 }
@@ -71,6 +77,7 @@ pub(super) fn findings(facts: &Facts, pairs: &[RankPair]) -> Vec<Finding> {
     found.extend(buffer("send", "wmem_max", facts.send_buffer));
     found.push(cores(facts));
     found.push(meeting(facts));
+    found.extend(secret::secret(facts));
     found.extend(clocks(pairs));
     found.extend(links(pairs));
     found

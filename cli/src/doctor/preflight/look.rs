@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSock
 
 use meshwork_collectives::{DataTransport, Rank};
 
-use super::findings::{Facts, Member};
+use super::findings::{Facts, Member, SecretSource};
 
 /// Looks at the members' names, and at this machine as the host of `rank`.
 pub(super) fn at(members: &[String], rank: Rank, carrier: DataTransport) -> Facts {
@@ -37,6 +37,7 @@ pub(super) fn at(members: &[String], rank: Rank, carrier: DataTransport) -> Fact
         send_buffer: limit("wmem_max"),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         members,
+        secret: SecretSource::of_environment(),
         not_joined: None,
     }
 }

@@ -232,8 +232,15 @@ impl Hierarchy {
             .map(|local_rank| ReceiveBlock::new(local_rank, 0, 0, 0..output.len()))
             .into_iter()
             .collect();
+        // Over links nobody else would take it in.
+        let of_host = self.local_rank() + turn * self.shares;
+        let is_for_another = self.local_rank() < self.shares && of_host < self.local.world as usize;
+        let outgoing_blocks = match is_for_another {
+            true => SendBlocks::whole(folded, std::slice::from_ref(&whole)).only_for(of_host),
+            false => SendBlocks::nothing(1),
+        };
         let transfer = Transfer {
-            outgoing_blocks: SendBlocks::whole(folded, std::slice::from_ref(&whole)),
+            outgoing_blocks,
             receives: &receives,
             output,
             then: OnArrival::Copy,

@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(looked(whereabouts).await, "");
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(meshwork_portable)))]
     #[tokio::test]
     async fn a_process_that_runs_is_a_sign_of_life() {
         let own = Whereabouts::Process(std::process::id());

@@ -18,6 +18,7 @@ use crate::operation::Request;
 use crate::shm::ShmCommunicator;
 use crate::shm::access::MemoryAccess;
 use crate::shm::control_block::{ControlBlock, Shape};
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 use crate::shm::fetch;
 use crate::shm::mapping::Population;
 use crate::shm::reduce::{Receiver, ReducePlan};
@@ -30,6 +31,7 @@ const SLOTS: usize = DIRECT;
 /// Elements of one that is copied.
 const SMALL: usize = 3;
 /// Elements of one that the kernel fetches.
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 const FETCHED: usize = *fetch::TAKEN.start();
 
 /// Whether the group has failed, for a rank that looks.
@@ -307,8 +309,10 @@ fn when_one_of_three_closes_the_two_others_wait_for_nobody() {
 }
 
 /// Nobody has this number.
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 const NO_PROCESS: u32 = i32::MAX as u32;
 
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 #[test]
 fn a_rank_whose_bytes_cannot_be_fetched_ends_the_operation_for_all() {
     let reach = || processes(NO_PROCESS, 3);

@@ -27,6 +27,7 @@ fn healthy() -> Facts {
         receive_buffer: Some(BUFFER),
         send_buffer: Some(BUFFER),
         cores: 1,
+        secret: Some(SecretSource::Variable),
         not_joined: None,
     }
 }

@@ -1,0 +1,169 @@
+//! Flux jobs, whose tasks are told their rank, and `flux` knows their hosts.
+
+use std::path::PathBuf;
+
+use super::{Job, PORT, lists, number, text};
+use crate::cluster::Cluster;
+use crate::command::{CommandError, output_of};
+use crate::error::{Error, FluxProblem, LauncherError, SchedulerError};
+use crate::explanation::{Explanation, Origin, Question};
+use crate::resolver::ClusterResolver;
+use crate::variables::Variables;
+
+/// The tasks of a Flux job, as `FLUX_TASK_RANK` and `FLUX_JOB_SIZE` number them and
+/// `flux job taskmap --to=hosts` puts them on hosts, in any mapping.
+///
+/// The `k`-th task of a host listens on the port base plus `k`.
+///
+/// ```sh
+/// flux run --nodes 2 --ntasks 4 program
+/// ```
+///
+/// Formats: flux-environment(7) and `flux job taskmap` of flux-core, whose sets of tasks are those
+/// of its RFC 22.
+///
+/// ```
+/// use meshwork_cluster_resolver::{ClusterResolver, FluxResolver, Variables};
+///
+/// let resolver = FluxResolver::from_variables(Variables::fixed([("FLUX_JOB_ID", "f7")]));
+/// assert_eq!(
+///     resolver.cluster_spec().unwrap_err().to_string(),
+///     "FLUX_JOB_SIZE is not set: start this process by flux run, or set it as flux run does"
+/// );
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FluxResolver {
+    variables: Variables,
+    port_base: u16,
+    program: PathBuf,
+}
+
+impl FluxResolver {
+    /// The variable that shows that a process is the task of a Flux job, if it is not empty.
+    pub const SIGN: &'static str = RANK;
+
+    /// A resolver that reads the variables of this process for each snapshot.
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self::from_variables(Variables::of_process())
+    }
+
+    /// A resolver that reads these variables.
+    #[must_use]
+    pub fn from_variables(variables: Variables) -> Self {
+        Self {
+            variables,
+            port_base: PORT,
+            program: "flux".into(),
+        }
+    }
+
+    /// The port of the first task of each host, 8888 if not given.
+    #[must_use]
+    pub fn with_port_base(mut self, port: u16) -> Self {
+        self.port_base = port;
+        self
+    }
+
+    /// The `flux` command, looked up on the `PATH` if not given.
+    #[must_use]
+    pub fn with_flux(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
+    fn job(&self, variables: &Variables, evidence: &mut Explanation) -> Result<Job, Error> {
+        let size = number(text(variables, SIZE, LAUNCHER)?, SIZE, 1)?;
+        let rank = number(text(variables, RANK, LAUNCHER)?, RANK, 0)?;
+        if rank >= size {
+            return Err(LauncherError::Rank {
+                variable: RANK,
+                rank,
+                world_variable: SIZE,
+                world: size,
+            }
+            .into());
+        }
+        let job = text(variables, JOB, LAUNCHER)?;
+        let arguments = ["job", "taskmap", "--to=hosts", &job];
+        let answer = output_of(&self.program, &arguments).map_err(|error| match error {
+            CommandError::NotStarted { kind } => FluxProblem::NotStarted { kind },
+            CommandError::TimedOut { seconds } => FluxProblem::TimedOut { seconds },
+        });
+        let answer = answer.map_err(SchedulerError::flux)?;
+        let asked = Origin::command(format!("flux {}", arguments.join(" ")));
+        evidence.read(Question::Cluster, asked, answer.trim_end());
+        let hosts = lists::mapped(&answer, size).map_err(SchedulerError::flux)?;
+        Ok(Job { hosts, rank })
+    }
+}
+
+impl ClusterResolver for FluxResolver {
+    fn snapshot(&self) -> Result<Cluster, Error> {
+        let variables = self.variables.snapshot();
+        let mut evidence = Explanation::default();
+        evidence.port("port base", self.port_base, PORT);
+        evidence.look(&variables, Question::Cluster, JOB);
+        evidence.look(&variables, Question::Cluster, SIZE);
+        evidence.look(&variables, Question::Task, RANK);
+        let job = self.job(&variables, &mut evidence);
+        let cluster = job.and_then(|job| job.cluster(self.port_base));
+        Ok(cluster
+            .unwrap_or_else(Cluster::unknown)
+            .with_evidence(evidence))
+    }
+}
+
+/// The job, in the form that `flux` itself prints.
+const JOB: &str = "FLUX_JOB_ID";
+/// The number of its tasks.
+const SIZE: &str = "FLUX_JOB_SIZE";
+/// The task among them, from 0.
+const RANK: &str = "FLUX_TASK_RANK";
+const LAUNCHER: &str = "flux run";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn flux_is_asked_for_this_job_and_named_in_the_explanation() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let flux = folder.path().join("flux");
+        let script = "#!/bin/sh\ntest \"$*\" = 'job taskmap --to=hosts f7' && echo 'n1: 0,2' && echo 'n2: 1'\n";
+        std::fs::write(&flux, script).unwrap();
+        std::fs::set_permissions(&flux, PermissionsExt::from_mode(0o700)).unwrap();
+        let told = [(JOB, "f7"), (SIZE, "3"), (RANK, "2")];
+        let resolver = FluxResolver::from_variables(Variables::fixed(told)).with_flux(&flux);
+        let cluster = resolver.snapshot().unwrap();
+        let placement = cluster.placement().unwrap();
+        assert_eq!(placement.addresses(), ["n1:8888", "n2:8888", "n1:8889"]);
+        assert_eq!(placement.rank(), 2);
+        let shown = cluster.explanation().to_string();
+        assert!(
+            shown.contains("`flux job taskmap --to=hosts f7`: n1"),
+            "{shown}"
+        );
+        let told = [(JOB, "f8"), (SIZE, "3"), (RANK, "2")];
+        let other = FluxResolver::from_variables(Variables::fixed(told)).with_flux(&flux);
+        assert_eq!(
+            other.cluster_spec().unwrap_err().to_string(),
+            "only flux can tell where the tasks of this job run, and it knows no such job: look \
+             whether it still runs, and whether this flux knows job taskmap --to=hosts"
+        );
+    }
+
+    #[test]
+    fn variables_that_do_not_fit_each_other_are_refused() {
+        let told = [(JOB, "f7"), (SIZE, "2"), (RANK, "2")];
+        let resolver = FluxResolver::from_variables(Variables::fixed(told));
+        assert_eq!(
+            resolver.cluster_spec().unwrap_err().to_string(),
+            "FLUX_TASK_RANK is 2, but FLUX_JOB_SIZE is 2: number the processes from 0 to one less \
+             than FLUX_JOB_SIZE"
+        );
+    }
+}
