@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "X", default_value = "0.1")]
     pub(crate) lr: LearningRate,
 
-    /// Folder of the four MNIST files, compressed or plain
+    /// Folder of the files of MNIST (IDX) or of CIFAR-10 (binary), compressed or plain
     #[arg(long, value_name = "DIR", default_value = DATA_FOLDER, hide_default_value = true)]
     pub(crate) data: PathBuf,
 

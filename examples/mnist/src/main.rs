@@ -13,13 +13,15 @@
 //! | module | |
 //! |---|---|
 //! | [`args`] | the command line |
-//! | [`data`] | the MNIST files |
+//! | [`data`] | the files of MNIST and CIFAR-10 |
 //! | [`job`] | this process among the workers: one of them, or the one that starts them |
 //! | [`model`], [`initial`], [`optimizer`] | the network, the first values of its variables, how they are changed |
 //! | [`train`], [`keep`] | the loop, and what it goes on from after an interruption |
+//! | [`agreement`] | what all workers have to have alike |
 //! | [`report`], [`plot`] | progress, the log for programs, the loss curve |
 //! | [`threads`], [`error`] | how many threads, what can go wrong |
 
+mod agreement;
 mod args;
 mod data;
 mod error;

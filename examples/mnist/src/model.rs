@@ -12,12 +12,12 @@ use candle_core::{D, DType, Device, Tensor};
 use candle_nn::{Conv2d, Conv2dConfig, Linear, VarBuilder, VarMap};
 use meshwork_candle_ops as ops;
 
-use crate::data::Batch;
+use crate::data::{Batch, ImageShape};
 use crate::error::Error;
 use crate::initial::seed_variables;
 
-/// Rows and columns of the images that the network takes.
-pub(crate) const SIDE: usize = 28;
+/// Rows and columns that images have at least.
+pub(crate) const LEAST_SIDE: usize = 8;
 
 /// The network; its variables live in the map it was made with.
 #[derive(Debug)]
@@ -31,15 +31,16 @@ impl Model {
     /// # Errors
     ///
     /// [`Error::Network`] for this and the other methods, if candle refuses an operation.
-    pub(crate) fn seeded(vars: &VarMap, seed: u64) -> Result<Self, Error> {
-        let layers = Layers::new(&VarBuilder::from_varmap(vars, DType::F32, &Device::Cpu))?;
+    pub(crate) fn seeded(images: ImageShape, vars: &VarMap, seed: u64) -> Result<Self, Error> {
+        let builder = VarBuilder::from_varmap(vars, DType::F32, &Device::Cpu);
+        let layers = Layers::new(images, &builder)?;
         seed_variables(vars, seed)?;
         Ok(Self { layers })
     }
 
     /// The same network over tensors that stand for its variables.
-    pub(crate) fn over(vars: &VarBuilder<'_>) -> Result<Self, Error> {
-        let layers = Layers::new(vars)?;
+    pub(crate) fn over(images: ImageShape, vars: &VarBuilder<'_>) -> Result<Self, Error> {
+        let layers = Layers::new(images, vars)?;
         Ok(Self { layers })
     }
 
@@ -68,7 +69,9 @@ struct Layers {
 }
 
 impl Layers {
-    fn new(vars: &VarBuilder<'_>) -> candle_core::Result<Self> {
+    fn new(images: ImageShape, vars: &VarBuilder<'_>) -> candle_core::Result<Self> {
+        let quarter = |side: usize| side.div_ceil(2) / 2;
+        let places = quarter(images.rows) * quarter(images.cols);
         let halving = Conv2dConfig {
             padding: 2,
             stride: 2,
@@ -79,9 +82,9 @@ impl Layers {
             ..Conv2dConfig::default()
         };
         Ok(Self {
-            first: candle_nn::conv2d(1, 8, 5, halving, vars.pp("conv1"))?,
+            first: candle_nn::conv2d(images.channels(), 8, 5, halving, vars.pp("conv1"))?,
             second: candle_nn::conv2d(8, 24, 3, keeping, vars.pp("conv2"))?,
-            hidden: candle_nn::linear(24 * (SIDE / 4) * (SIDE / 4), 48, vars.pp("hidden"))?,
+            hidden: candle_nn::linear(24 * places, 48, vars.pp("hidden"))?,
             output: candle_nn::linear(48, 10, vars.pp("output"))?,
         })
     }
@@ -98,7 +101,9 @@ impl Layers {
 
 fn tensors(batch: Batch) -> Result<(Tensor, Tensor), Error> {
     let count = batch.labels.len();
-    let images = Tensor::from_vec(batch.pixels, (count, 1, SIDE, SIDE), &Device::Cpu)?;
+    let ImageShape { rows, cols, .. } = batch.shape;
+    let shape = (count, batch.shape.channels(), rows, cols);
+    let images = Tensor::from_vec(batch.pixels, shape, &Device::Cpu)?;
     let labels = Tensor::from_vec(batch.labels, count, &Device::Cpu)?;
     Ok((images, labels))
 }
@@ -116,8 +121,9 @@ mod tests {
     }
 
     fn loss(seed: u64, indices: &[usize]) -> f32 {
-        let model = Model::seeded(&VarMap::new(), seed).unwrap();
-        let loss = model.loss(training_images().gather(indices)).unwrap();
+        let images = training_images();
+        let model = Model::seeded(images.shape(), &VarMap::new(), seed).unwrap();
+        let loss = model.loss(images.gather(indices)).unwrap();
         loss.to_scalar().unwrap()
     }
 
@@ -132,12 +138,8 @@ mod tests {
         let batch: Vec<usize> = (0..64).collect();
         let loss = loss(1, &batch);
         assert!((loss - 10_f32.ln()).abs() < 0.5, "{loss}");
-        let model = Model::seeded(&VarMap::new(), 1).unwrap();
-        assert!(
-            model
-                .count_correct(training_images().gather(&batch))
-                .unwrap()
-                < 32.0
-        );
+        let images = training_images();
+        let model = Model::seeded(images.shape(), &VarMap::new(), 1).unwrap();
+        assert!(model.count_correct(images.gather(&batch)).unwrap() < 32.0);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use candle_nn::VarMap;
@@ -11,11 +12,12 @@ use meshwork_strategy::{
     ReplicaReduceOp, Snapshot, Training, VariableSpec,
 };
 
+use crate::agreement::Agreement;
 use crate::args::{Args, LearningRate};
 use crate::data::{Dataset, Split};
 use crate::error::Error;
 use crate::keep::{Keep, SAVE_EVERY};
-use crate::model::{Model, SIDE};
+use crate::model::{LEAST_SIDE, Model};
 use crate::optimizer::Momentum;
 use crate::report::{self, Reporter, Step};
 
@@ -65,7 +67,7 @@ pub(crate) fn run(
     reporter: &mut Reporter,
 ) -> Result<Outcome, Error> {
     let vars = VarMap::new();
-    let model = Model::seeded(&vars, settings.seed)?;
+    let model = Model::seeded(images.train.shape(), &vars, settings.seed)?;
     // Two numbers are summed with the gradients: the loss, and how many workers are to end.
     let mirrored = MirroredVars::apart(strategy, &vars, 2)?;
     let steps = settings
@@ -75,6 +77,7 @@ pub(crate) fn run(
     let mut run = Run {
         settings,
         images,
+        agreement: Agreement::new(settings.text(), images.text()),
         model,
         optimizer: Momentum::new(mirrored.named(), settings.rate, steps)?,
         mirrored,
@@ -132,16 +135,30 @@ impl Settings {
 }
 
 impl Images {
-    /// Reads both parts of MNIST from `folder`.
+    /// Reads both parts of a data set from `folder`.
     ///
     /// # Errors
     ///
-    /// As [`Dataset::load`], and [`Error::DataImageSize`] for images of another size than MNIST's.
-    pub(crate) fn load(folder: &std::path::Path) -> Result<Self, Error> {
+    /// As [`Dataset::load`], [`Error::DataShapes`] for parts of images of two sizes, and
+    /// [`Error::DataImageSize`] for images that are too small.
+    pub(crate) fn load(folder: &Path) -> Result<Self, Error> {
         let train = Dataset::load(folder, Split::Train)?;
         let test = Dataset::load(folder, Split::Test)?;
-        train.require_side(SIDE)?;
-        test.require_side(SIDE)?;
+        let (shape, other) = (train.shape(), test.shape());
+        if shape != other {
+            return Err(Error::DataShapes {
+                folder: folder.to_owned(),
+                train: shape,
+                test: other,
+            });
+        }
+        if shape.rows.min(shape.cols) < LEAST_SIDE {
+            return Err(Error::DataImageSize {
+                folder: folder.to_owned(),
+                shape,
+                least: LEAST_SIDE,
+            });
+        }
         Ok(Self { train, test })
     }
 
@@ -149,12 +166,26 @@ impl Images {
     pub(crate) fn train_len(&self) -> usize {
         self.train.len()
     }
+
+    /// What tells them from other images.
+    fn text(&self) -> String {
+        let (train, test) = (&self.train, &self.test);
+        format!(
+            "{} training and {} test images of {} with checksums {:08x} and {:08x}",
+            train.len(),
+            test.len(),
+            train.shape(),
+            train.checksum(),
+            test.checksum()
+        )
+    }
 }
 
 /// Everything that the steps of one run share.
 struct Run<'a> {
     settings: Settings,
     images: &'a Images,
+    agreement: Agreement,
     model: Model,
     mirrored: MirroredVars,
     optimizer: Momentum,
@@ -194,6 +225,7 @@ impl Training for Run<'_> {
         strategy: &mut MultiWorkerMirroredStrategy,
         change: &Change,
     ) -> Result<(), Error> {
+        self.agreement.compare(strategy)?;
         self.mirrored.regroup(strategy)?;
         let cursor = self.batches.cursor;
         self.batches = Batches::new(self.settings, self.images, strategy)?;
@@ -344,7 +376,7 @@ impl Run<'_> {
             )]
             let weight = batch.weight() as f32;
             let loss = if overlaps {
-                Model::over(&mirrored.hooked()?)?.loss(data.gather(part))?
+                Model::over(data.shape(), &mirrored.hooked()?)?.loss(data.gather(part))?
             } else {
                 model.loss(data.gather(part))?
             };

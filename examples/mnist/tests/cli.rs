@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use meshwork_strategy::JobSecret;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -273,6 +275,68 @@ fn every_mistake_is_one_line_and_a_failure() {
 }
 
 #[test]
+fn coloured_images_are_trained_on_and_a_cut_file_is_named_with_both_lengths() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    let (train, test) = (records(20), records(10));
+    write("data_batch_1.bin", &train[..10 * 3073]);
+    write("data_batch_2.bin", &train[10 * 3073..]);
+    write("test_batch.bin", &test);
+    let args = ["--workers", "2", "--json", "log.json"];
+    let trained = mnist(folder.path(), &args);
+    assert!(trained.status.success(), "{trained:?}");
+    let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
+    // 20 images in batches of 16, and the result.
+    assert_eq!(log.lines().count(), 3, "{log}");
+
+    write("data_batch_2.bin", &train[10 * 3073..20 * 3073 - 1]);
+    let failed = mnist(folder.path(), &args);
+    let stderr = String::from_utf8(failed.stderr).unwrap();
+    assert_eq!(failed.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.lines().count() == 1 && stderr.contains("ends after 30729 of 30730 bytes"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn workers_with_other_data_or_other_options_are_named_on_all() {
+    let (folder, other) = (data_folder(), data_folder());
+    let labels = other.path().join("train-labels-idx1-ubyte");
+    let mut changed = fs::read(&labels).unwrap();
+    changed[8 + 17] ^= 1;
+    fs::write(labels, changed).unwrap();
+    let other = other.path().to_str().unwrap();
+    let cut = data_folder();
+    let labels = cut.path().join("train-labels-idx1-ubyte");
+    fs::write(&labels, &fs::read(&labels).unwrap()[..47]).unwrap();
+    let cut = cut.path().to_str().unwrap();
+    for (args, part) in [
+        (
+            ["--data", other],
+            "rank 1 reads 40 training and 10 test images of 1x28x28",
+        ),
+        (
+            ["--seed", "2"],
+            "rank 1 was started with --epochs 1 --global-batch 16 --seed 2",
+        ),
+        (
+            ["--data", cut],
+            "labels-idx1-ubyte ends after 47 of 48 bytes",
+        ),
+    ] {
+        for output in two(folder.path(), [&[], &args]) {
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{stderr}");
+            assert!(
+                stderr.contains(part) && stderr.lines().count() == 1,
+                "{stderr}"
+            );
+        }
+    }
+}
+
+#[test]
 fn help_is_no_mistake() {
     let output = mnist(Path::new("."), &["--help"]);
     assert!(output.status.success(), "{output:?}");
@@ -287,6 +351,27 @@ fn help_is_no_mistake() {
 /// otherwise.
 fn mnist(folder: &Path, args: &[&str]) -> Output {
     command(folder, args).output().expect("the program starts")
+}
+
+/// Runs two workers that nobody has started together, each with its own arguments.
+fn two(folder: &Path, args: [&[&str]; 2]) -> [Output; 2] {
+    let secret = JobSecret::generate().expect("random bytes");
+    // Both are held until there are two, or the system would offer the same one again.
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a free port"));
+    let addresses = sockets.map(|socket| socket.local_addr().expect("an address").to_string());
+    let started = [0, 1].map(|index| {
+        let cluster = format!(
+            r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#
+        );
+        command(folder, args[index])
+            .env("TF_CONFIG", cluster)
+            .env(JobSecret::ENV, secret.to_hex().as_str())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts")
+    });
+    started.map(|worker| worker.wait_with_output().expect("the program ends"))
 }
 
 fn command(folder: &Path, args: &[&str]) -> Command {
@@ -330,6 +415,16 @@ fn data_folder() -> TempDir {
         .expect("a new file");
     }
     folder
+}
+
+/// Records of CIFAR-10, each with one bright channel.
+fn records(count: u8) -> Vec<u8> {
+    let record = |index: u8| {
+        let pixels =
+            (0..3).flat_map(move |channel| [if index % 3 == channel { 255 } else { 0 }; 1024]);
+        std::iter::once(index % 10).chain(pixels)
+    };
+    (0..count).flat_map(record).collect()
 }
 
 fn header(magic: u32, dims: &[u32]) -> Vec<u8> {
