@@ -52,12 +52,24 @@ use statistics::Statistics;
 /// operations in a step. Its gradients are those of the *sum* of all workers' losses, so where
 /// workers' parts differ in size, each loss is to be multiplied by
 /// [`Batch::weight`](meshwork_strategy::Batch::weight) before the backward pass, and its gradients
-/// summed with weight 1. A worker that has no samples takes part with an input of no rows.
+/// summed with weight 1. A worker that has no samples takes part with any, at weight 0: see
+/// [`set_inputs`](Self::set_inputs). That weight has to be a tensor: candle has no backward pass of
+/// what is multiplied by the number 0, nor of empty tensors, and the other workers would miss it.
 ///
 /// Clones are the same layers.
 #[derive(Clone, Debug, Default)]
 #[doc(alias("SyncBatchNorm", "convert_sync_batchnorm", "BatchNorm2d"))]
 pub struct BatchNorms(Arc<Mutex<Statistics>>);
+
+/// What the layers of [`BatchNorms`] are given.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Inputs {
+    /// Samples of this worker's part of the batch.
+    #[default]
+    Samples,
+    /// Any, as this worker has none in this step.
+    Padding,
+}
 
 /// One of the layers of [`BatchNorms`], in the place of candle's own.
 ///
@@ -117,6 +129,12 @@ impl BatchNorms {
     /// [`Error::Strategy`]
     pub fn synchronize(&self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
         self.statistics().synchronize(strategy)
+    }
+
+    /// Says what forward passes are given from here on. Padding counts for no statistics, and gets
+    /// no gradients of other workers' losses.
+    pub fn set_inputs(&self, inputs: Inputs) {
+        self.statistics().inputs = inputs;
     }
 
     /// Gives all workers the running statistics of the chief.
@@ -185,7 +203,7 @@ impl BatchNorm {
     /// By the running statistics.
     fn evaluate(&self, x: &Tensor) -> candle_core::Result<Tensor> {
         let (features, device) = (self.weight.dims1()?, x.device());
-        let [mean, scale] = self.norms.statistics().scales(&self.name)?;
+        let [mean, scale] = self.norms.statistics().scales(&self.name);
         let [mean, scale] = [mean, scale].map(|values| Tensor::from_vec(values, features, device));
         let scale = (scale? * &self.weight)?;
         let shift = (&self.bias - (mean? * &scale)?)?;

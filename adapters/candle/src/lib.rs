@@ -67,7 +67,7 @@ mod unit;
 mod values;
 mod vars;
 
-pub use batch_norm::{BatchNorm, BatchNorms};
+pub use batch_norm::{BatchNorm, BatchNorms, Inputs};
 pub use distributed::Distributed;
 pub use error::Error;
 pub use low_communication::LowCommunicationVars;

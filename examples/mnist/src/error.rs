@@ -7,6 +7,7 @@ use meshwork_strategy::Rank;
 use plotters::drawing::DrawingAreaErrorKind;
 
 use crate::data::{ImageShape, Split};
+use crate::model::Kind;
 
 /// Why training did not start or did not finish.
 #[derive(Debug, thiserror::Error)]
@@ -157,6 +158,10 @@ pub(crate) enum Error {
     /// The range of an elastic run is none.
     #[error("must be MIN:MAX, the least and the most workers, such as 2:3")]
     Range,
+
+    /// Batch normalisation is to be synchronized where there is none.
+    #[error("--sync-batch-norm is for --model resnet; {model} has no batch normalisation")]
+    NothingToSynchronize { model: Kind },
 
     /// A learning rate given on the command line is no number above zero.
     #[error("must be a finite number above 0, such as 0.1")]

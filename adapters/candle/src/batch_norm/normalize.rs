@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use candle_core::{CpuStorage, CustomOp3, Device, Layout, Shape, Storage, Tensor};
 
-use super::BatchNorms;
 use super::statistics::{Batch, backward_len, forward_len};
+use super::{BatchNorms, Inputs};
 
 /// `weight · (x - mean) / deviation + bias` of each feature of a batch.
 pub(super) struct Normalize {
@@ -50,10 +50,7 @@ impl CustomOp3 for Normalize {
             sums[planes.features + feature] += squares;
         }
         sums[2 * planes.features] = (x.len() / planes.features.max(1)) as f64;
-        let mut statistics = self.norms.statistics();
-        statistics.add_up(&self.layer, &mut sums)?;
-        let batch = statistics.observe(&self.layer, &sums)?;
-        drop(statistics);
+        let batch = self.norms.statistics().observe(&self.layer, &mut sums)?;
         let mut into = Vec::with_capacity(x.len());
         for (feature, plane) in planes.each(x) {
             let (mean, bias) = (batch.mean[feature], bias[feature]);
@@ -97,10 +94,14 @@ impl CustomOp3 for Normalize {
             let along = sums[features + feature] - f64::from(mean) * sums[feature];
             sums[features + feature] = along * f64::from(scale);
         }
-        let own = tensors(&sums, [bias, weight])?;
-        let mut statistics = self.norms.statistics();
-        statistics.add_up(&self.layer, &mut sums)?;
-        drop(statistics);
+        let [of_bias, of_weight] = tensors(&sums, [bias, weight])?;
+        if batch.inputs == Inputs::Padding {
+            sums.fill(0.0);
+        }
+        self.norms.statistics().add_up(&self.layer, &mut sums)?;
+        if batch.inputs == Inputs::Padding {
+            return Ok((Some(x.zeros_like()?), Some(of_weight), Some(of_bias)));
+        }
         let mut into = Vec::with_capacity(from.len());
         for ((feature, plane), (_, x)) in planes.each(above).zip(planes.each(from)) {
             let (mean, scale) = (batch.mean[feature], batch.scale[feature]);
@@ -110,7 +111,6 @@ impl CustomOp3 for Normalize {
             let values = plane.iter().zip(x);
             into.extend(values.map(|(above, x)| (above - even - (x - mean) * along) * outer));
         }
-        let [of_bias, of_weight] = own;
         let of_x = Tensor::from_vec(into, x.shape(), &Device::Cpu)?;
         Ok((Some(of_x), Some(of_weight), Some(of_bias)))
     }

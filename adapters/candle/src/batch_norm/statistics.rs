@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use meshwork_strategy::{MultiWorkerMirroredStrategy, Snapshot, StepSum, VariableSpec};
 
+use super::Inputs;
 use crate::Error;
 
 /// The statistics of all layers, by their names.
@@ -11,6 +12,7 @@ use crate::Error;
 pub(super) struct Statistics {
     pub(super) epsilon: f64,
     pub(super) momentum: f64,
+    pub(super) inputs: Inputs,
     layers: BTreeMap<String, Layer>,
     reach: Reach,
 }
@@ -46,6 +48,7 @@ pub(super) struct Batch {
     pub(super) mean: Vec<f32>,
     /// What makes variances 1.
     pub(super) scale: Vec<f32>,
+    pub(super) inputs: Inputs,
 }
 
 impl Default for Statistics {
@@ -53,6 +56,7 @@ impl Default for Statistics {
         Self {
             epsilon: 1e-5,
             momentum: 0.1,
+            inputs: Inputs::default(),
             layers: BTreeMap::new(),
             reach: Reach::Worker,
         }
@@ -105,11 +109,20 @@ impl Statistics {
         }
     }
 
-    /// What a batch is normalised by whose sums these are: of the values of each feature, of their
-    /// squares, and their count. Goes into the running statistics.
-    pub(super) fn observe(&mut self, name: &str, sums: &[f64]) -> Result<Batch, Error> {
-        let (epsilon, momentum) = (self.epsilon, self.momentum);
-        let layer = self.layer(name)?;
+    /// What a batch is normalised by whose sums these are on this worker: of the values of each
+    /// feature, of their squares, and their count. Goes into the running statistics.
+    pub(super) fn observe(&mut self, name: &str, sums: &mut [f64]) -> Result<Batch, Error> {
+        let (epsilon, momentum, inputs) = (self.epsilon, self.momentum, self.inputs);
+        let momentum = match (&self.reach, inputs) {
+            (_, Inputs::Samples) => momentum,
+            (Reach::Worker, Inputs::Padding) => 0.0,
+            (Reach::AllWorkers(_), Inputs::Padding) => {
+                sums.fill(0.0);
+                momentum
+            }
+        };
+        self.add_up(name, sums)?;
+        let layer = self.layer(name);
         let features = layer.features();
         let count = sums[2 * features];
         if count < 2.0 {
@@ -121,6 +134,7 @@ impl Statistics {
             count,
             mean: Vec::with_capacity(features),
             scale: Vec::with_capacity(features),
+            inputs,
         };
         for feature in 0..features {
             let mean = sums[feature] / count;
@@ -139,11 +153,11 @@ impl Statistics {
     }
 
     /// The running means, and what makes running variances 1.
-    pub(super) fn scales(&mut self, name: &str) -> Result<[Vec<f32>; 2], Error> {
+    pub(super) fn scales(&mut self, name: &str) -> [Vec<f32>; 2] {
         let epsilon = self.epsilon;
-        let Moments { mean, variance } = &self.layer(name)?.running;
+        let Moments { mean, variance } = &self.layer(name).running;
         let scale = |variance: &f32| narrow(1.0 / (f64::from(*variance) + epsilon).sqrt());
-        Ok([mean.clone(), variance.iter().map(scale).collect()])
+        [mean.clone(), variance.iter().map(scale).collect()]
     }
 
     pub(super) fn commit(&mut self) {
@@ -222,11 +236,9 @@ impl Statistics {
         running.flat_map(|moments| [&mut moments.mean, &mut moments.variance])
     }
 
-    fn layer(&mut self, name: &str) -> Result<&mut Layer, Error> {
-        Ok(self
-            .layers
-            .get_mut(name)
-            .expect("layers are added when they are made"))
+    fn layer(&mut self, name: &str) -> &mut Layer {
+        let layer = self.layers.get_mut(name);
+        layer.expect("layers are added when they are made")
     }
 }
 

@@ -114,9 +114,11 @@ fn trained(
     strategy: Option<&mut MultiWorkerMirroredStrategy>,
     inputs: &Tensor,
     weights: &Tensor,
+    are: Inputs,
 ) -> Vec<Tensor> {
     let vars = VarMap::new();
     let norms = BatchNorms::new();
+    norms.set_inputs(are);
     let first = norms.layer(2, builder(&vars).pp("first")).unwrap();
     let second = norms.layer(2, builder(&vars).pp("second")).unwrap();
     if let Some(strategy) = strategy {
@@ -143,15 +145,27 @@ fn trained(
 #[test]
 fn workers_normalise_as_one_that_has_all_samples() {
     let (inputs, weights) = (numbers(&[7, 2, 3], 0.0), numbers(&[7, 2, 3], 1.0));
-    let expected = trained(None, &inputs, &weights);
-    for parts in [&[4, 3][..], &[1, 5, 1], &[7, 0]] {
+    let expected = trained(None, &inputs, &weights, Inputs::Samples);
+    for parts in [&[4, 3][..], &[1, 5, 1], &[7, 0], &[0, 6, 0, 1]] {
         let world = u32::try_from(parts.len()).unwrap();
         let found = each(world, |mut strategy| {
             let rank = strategy.rank().index();
-            let start = parts[..rank].iter().sum();
-            let part = |all: &Tensor| all.narrow(0, start, parts[rank]).unwrap();
-            let (inputs, weights) = (part(&inputs), part(&weights));
-            let found = trained(Some(&mut strategy), &inputs, &weights);
+            let start: usize = parts[..rank].iter().sum();
+            let (part, are) = match parts[rank] {
+                0 => (0..1, Inputs::Padding),
+                rows => (start..start + rows, Inputs::Samples),
+            };
+            let part = |all: &Tensor| all.narrow(0, part.start, part.len()).unwrap();
+            let (inputs, mut weights) = (part(&inputs), part(&weights));
+            if are == Inputs::Padding {
+                weights = weights.zeros_like().unwrap();
+            }
+            let mut found = trained(Some(&mut strategy), &inputs, &weights, are);
+            if are == Inputs::Padding {
+                for of_row in found.iter_mut().filter(|found| found.rank() == 3) {
+                    *of_row = of_row.narrow(0, 0, 0).unwrap();
+                }
+            }
             strategy.leave().unwrap();
             found
         });
@@ -295,6 +309,14 @@ fn what_cannot_be_normalised_is_named() {
     for shape in [&[1, 2][..], &[0, 2], &[1, 2, 1, 1]] {
         assert!(refused(&numbers(shape, 0.0)).contains("less than 2 values"));
     }
+    let before = norms.statistics().values();
+    norms.set_inputs(Inputs::Padding);
+    layer.forward_t(&numbers(&[4, 2], 0.0), true).unwrap();
+    assert_eq!(
+        norms.statistics().values(),
+        before,
+        "padding has been counted"
+    );
     let error = norms.layer(3, builder(&VarMap::new()).pp("a")).unwrap_err();
     assert!(
         error.to_string().contains("3 features and was made with 2"),
