@@ -267,6 +267,25 @@ fn without_synchronisation_workers_differ_until_they_have_the_chiefs() {
 }
 
 #[test]
+fn candles_own_layer_makes_workers_differ() {
+    each(2, |mut strategy| {
+        let vars = VarMap::new();
+        let config = BatchNormConfig::default();
+        let layer = batch_norm(2, config, builder(&vars).pp("a")).unwrap();
+        let mut mirrored = MirroredVars::new(&mut strategy, &vars).unwrap();
+        let own = numbers(&[5, 2], strategy.rank().number() as f32);
+        let loss = layer.forward_t(&own, true).unwrap().sum_all().unwrap();
+        let mut gradients = loss.backward().unwrap();
+        let step = strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, 1.0));
+        let error = step.unwrap_err().to_string();
+        assert!(
+            error.contains("diverged") || error.contains("differ"),
+            "{error}"
+        );
+    });
+}
+
+#[test]
 fn a_step_that_failed_leaves_no_trace_and_snapshots_are_whole() {
     let vars = VarMap::new();
     let norms = BatchNorms::new();
