@@ -389,6 +389,7 @@ fn workers_with_other_data_or_other_options_are_named_on_all() {
             ["--seed", "2"],
             "rank 1 was started with --model cnn --epochs 1 --global-batch 16 --seed 2",
         ),
+        (["--model", "mlp"], "rank 1 was started with --model mlp"),
         (
             ["--data", cut],
             "labels-idx1-ubyte ends after 47 of 48 bytes",
