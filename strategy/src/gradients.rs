@@ -125,7 +125,7 @@ impl GradientBuckets {
                     Buffer::Last(buffer)
                 } else {
                     let sum = collectives::ReduceOp::Sum;
-                    Buffer::Early(strategy.prepare_all_reduce(buffer, sum)?)
+                    Buffer::Early(strategy.prepare_all_reduce::<f32, _>(buffer, sum)?)
                 },
                 tensors: range.len(),
                 missing: range.len(),

@@ -99,7 +99,7 @@
 //! are brought together), `dataset` (which worker takes which samples), `input` and `rows` (batches
 //! from anywhere, distributed to replicas), `flat_gradients` (many gradients as one buffer),
 //! `device_reducer` (buffers that stay on devices), `gradients` and `bucketing` (what is reduced
-//! together, and when), [`sharded`] (a part of everything in each worker), [`low_communication`]
+//! together, and when), `step_sum` (sums by code that does not know of steps), [`sharded`] (a part of everything in each worker), [`low_communication`]
 //! (many steps between exchanges), `snapshot`, `cursor` and `checkpoint` (what a training goes on
 //! from), `communication_stats` (of a replica's reductions), `statistics` (how all of it fares, for
 //! others to see), `sum` (orders of adding), `value` and `distributed` (numbers, one value for each
@@ -128,6 +128,7 @@ mod rows;
 pub mod sharded;
 mod snapshot;
 mod statistics;
+mod step_sum;
 mod strategy;
 mod sum;
 mod value;
@@ -167,6 +168,7 @@ pub use replica::{IndexedSlices, ReplicaContext, ReplicaReduceOp};
 pub use rows::Rows;
 pub use snapshot::Snapshot;
 pub use statistics::{StrategyObserver, StrategyStatistics};
+pub use step_sum::StepSum;
 pub use strategy::{Change, JoinMode, MultiWorkerMirroredStrategy, Progress, Training};
 pub use sum::SumOrder;
 pub use value::Value;

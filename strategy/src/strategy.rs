@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use meshwork_cluster_resolver::{ClusterResolver, EnvironmentResolver, Task, WorkerPlacement};
 use meshwork_collectives::{
-    self as collectives, ConfigError, Group, GroupConfig, JobSecret, Prepared, Rank, Registered,
-    Timeouts,
+    self as collectives, ConfigError, Element, Group, GroupConfig, JobSecret, Prepared, Rank,
+    Registered, Timeouts,
 };
 use meshwork_core::Mesh;
 
@@ -228,11 +228,15 @@ impl MultiWorkerMirroredStrategy {
 
     /// An all-reduce of `buffer` among the workers that can be started again and again, on any
     /// thread: see [`Group::prepare_all_reduce`].
-    pub(crate) fn prepare_all_reduce(
+    pub(crate) fn prepare_all_reduce<T, B>(
         &mut self,
-        buffer: Registered<f32>,
+        buffer: B,
         op: collectives::ReduceOp,
-    ) -> Result<Prepared<Registered<f32>>, Error> {
+    ) -> Result<Prepared<B>, Error>
+    where
+        T: Element,
+        B: AsMut<[T]> + Send + 'static,
+    {
         Ok(self.group.prepare_all_reduce(buffer, op)?)
     }
 

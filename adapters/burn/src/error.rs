@@ -126,6 +126,15 @@ pub enum Error {
     #[cfg(feature = "train")]
     #[error("an output has fewer tensors than are read: into_fields and from_fields have to agree")]
     OutputEnded,
+    /// The checkpoints of a training cannot be listed.
+    #[cfg(feature = "train")]
+    #[error("the checkpoints in {} cannot be listed", path.display())]
+    Checkpoints {
+        /// Their folder.
+        path: std::path::PathBuf,
+        /// The error of the system.
+        source: std::io::Error,
+    },
     /// This worker has left its job.
     #[cfg(feature = "train")]
     #[error("this worker has left its job, and cannot train any more")]

@@ -1,5 +1,6 @@
 //! `Distributed`: burn's learner on many workers, by one argument.
 
+mod checkpoints;
 mod fields;
 mod outputs;
 mod run;
@@ -47,8 +48,11 @@ use run::Run;
 /// # Ok(()) }
 /// ```
 ///
-/// A checkpoint that the learner is to go on from is read by every worker, so its folder has to be
-/// one that all of them see.
+/// A worker that is lost ends the training on all. Where all are started again, they go on from
+/// their [`last_checkpoint`](Self::last_checkpoint), which every worker reads, so its folder has to
+/// be one that all of them see. They do not go on without it, nor with a new one: a learner keeps
+/// optimizer and scheduler to itself, so that no worker can give them to another, and a loader does
+/// not tell which items of its part are left for others to take.
 ///
 /// Clones are the same worker. When the last of them is dropped the worker leaves its job, which
 /// waits for the others; [`leave`](Self::leave) does so and tells whether training went well.

@@ -42,6 +42,53 @@ pub enum Error {
         /// The other shape.
         second: Vec<usize>,
     },
+    /// A batch normalisation is made again with another size.
+    #[error(
+        "batch normalisation {name} is of {features} features and was made with {found}: give each layer a prefix of its own"
+    )]
+    NormFeatures {
+        /// Its prefix.
+        name: String,
+        /// The size asked for.
+        features: usize,
+        /// The size that it has.
+        found: usize,
+    },
+    /// The input of a batch normalisation has another shape than its layer.
+    #[error(
+        "batch normalisation {name} of {features} features has an input of shape {found:?}: its second size is that of features"
+    )]
+    NormShape {
+        /// The layer's prefix.
+        name: String,
+        /// Its size.
+        features: usize,
+        /// The shape of the input.
+        found: Vec<usize>,
+    },
+    /// A batch has no variance.
+    #[error(
+        "batch normalisation {name} is trained on less than 2 values a feature, which have no variance: take larger batches"
+    )]
+    NormOfOne {
+        /// The layer's prefix.
+        name: String,
+    },
+    /// A layer was made behind the call that synchronizes all.
+    #[error(
+        "batch normalisation {name} is newer than the synchronisation of the others: call BatchNorms::synchronize when all layers are made"
+    )]
+    NormIsLate {
+        /// The layer's prefix.
+        name: String,
+    },
+}
+
+/// As a candle model returns it.
+impl From<Error> for candle_core::Error {
+    fn from(error: Error) -> Self {
+        Self::wrap(error)
+    }
 }
 
 /// candle appends a backtrace to its messages; an error of one line has none.

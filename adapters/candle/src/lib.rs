@@ -48,11 +48,12 @@
 //!
 //! Map of the crate: `distributed` (the wrapped optimizer), `sharded` (one whose state is in
 //! parts), `stack` (models in parts, run by the units of `unit`, begun by `initial`),
-//! `low_communication` (many steps between exchanges), `vars` (nearly all else), `gradient_hooks`
-//! (gradients caught while others are still computed), `values`, `tensor` and `lent` (values read
-//! out, and in place), `error`.
+//! `low_communication` (many steps between exchanges), `vars` (nearly all else), `batch_norm`
+//! (layers that look at the batches of all), `gradient_hooks` (gradients caught while others are
+//! still computed), `values`, `tensor` and `lent` (values read out, and in place), `error`.
 #![forbid(unsafe_code)]
 
+mod batch_norm;
 mod distributed;
 mod error;
 mod gradient_hooks;
@@ -66,6 +67,7 @@ mod unit;
 mod values;
 mod vars;
 
+pub use batch_norm::{BatchNorm, BatchNorms, Inputs};
 pub use distributed::Distributed;
 pub use error::Error;
 pub use low_communication::LowCommunicationVars;

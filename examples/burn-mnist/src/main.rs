@@ -24,7 +24,7 @@ use burn::train::{Learner, SupervisedTraining};
 use clap::Parser;
 use meshwork_burn::Distributed;
 use meshwork_cluster_resolver::EnvironmentResolver;
-use meshwork_launcher::{Cores, Launch, Outcome, Output};
+use meshwork_launcher::{Cores, Elastic, Launch, Outcome, Output};
 use rayon::ThreadPoolBuilder;
 
 use data::DigitBatcher;
@@ -57,6 +57,11 @@ struct Args {
     /// Folder for logs and checkpoints
     #[arg(long, default_value = "/tmp/burn-mnist")]
     folder: PathBuf,
+
+    /// Go on from the last checkpoint in the folder, and write new ones; when a worker fails, all
+    /// are started again, and go on from the last one
+    #[arg(long)]
+    resume: bool,
 }
 
 fn main() -> ExitCode {
@@ -83,14 +88,18 @@ fn main() -> ExitCode {
 /// Starts this program again as the workers.
 fn start_workers(args: &Args) -> Result<(), Error> {
     let program = std::env::current_exe().map_err(|source| Error::Program { source })?;
-    let outcome = Launch::new(program)
+    let launch = Launch::new(program)
         .args(std::env::args_os().skip(1))
         .env("RAYON_NUM_THREADS", "1")
         .workers(args.workers.get())?
         .cores(Cores::Split)
-        .output(Output::ChiefInherits)
-        .run()?;
-    match outcome {
+        .output(Output::ChiefInherits);
+    let launch = match args.resume {
+        // The loss of one ends all of them, and each is started again.
+        true => launch.elastic(Elastic::new(args.workers.get()))?,
+        false => launch,
+    };
+    match launch.run()? {
         Outcome::Succeeded => Ok(()),
         outcome => Err(Error::Job {
             status: outcome.exit_code(),
@@ -116,11 +125,20 @@ fn train(args: &Args) -> Result<(), Error> {
         Ok::<_, Error>(loader.shuffle(42).build(digits))
     };
     let distributed = Distributed::from_env()?;
-    let training = SupervisedTraining::new(&args.folder, loader("train")?, loader("t10k")?)
+    let mut training = SupervisedTraining::new(&args.folder, loader("train")?, loader("t10k")?)
         .metrics((AccuracyMetric::new(), LossMetric::new()))
         .num_epochs(args.epochs.get())
         .summary()
         .with_training_strategy(distributed.clone().into());
+    if args.resume {
+        training = training.with_default_checkpointers();
+        if let Some(epoch) = distributed.last_checkpoint(&args.folder)? {
+            if distributed.is_chief() {
+                let _ = writeln!(io::stderr(), "burn-mnist: goes on behind epoch {epoch}");
+            }
+            training = training.checkpoint(epoch);
+        }
+    }
     let model = Model::new(&device);
     let learner = Learner::new(model, AdamConfig::new().init(), ConstantLr::new(1e-3));
     let result = training.launch(learner);

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 
 use crate::error::Error;
+use crate::model::Kind;
 
-/// Trains a small convolutional network on MNIST, with several worker processes that share every
+/// Trains a small network on MNIST or CIFAR-10, with several worker processes that share every
 /// batch.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "mnist", version)]
@@ -22,6 +24,14 @@ pub(crate) struct Args {
     /// is started again
     #[arg(long, value_name = "MIN:MAX", conflicts_with = "workers")]
     pub(crate) elastic: Option<Range>,
+
+    /// The network
+    #[arg(long, value_enum, default_value_t = Kind::Cnn)]
+    pub(crate) model: Kind,
+
+    /// Normalise the batches of all workers as one, with --model resnet; else each its own
+    #[arg(long)]
+    pub(crate) sync_batch_norm: bool,
 
     /// Passes over the training images
     #[arg(long, value_name = "E", value_parser = count, default_value = "3")]
@@ -39,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "X", default_value = "0.1")]
     pub(crate) lr: LearningRate,
 
-    /// Folder of the four MNIST files, compressed or plain
+    /// Folder of the files of MNIST (IDX) or of CIFAR-10 (binary), compressed or plain
     #[arg(long, value_name = "DIR", default_value = DATA_FOLDER, hide_default_value = true)]
     pub(crate) data: PathBuf,
 
@@ -127,6 +137,12 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();
     let problem = first.strip_prefix("error: ").unwrap_or(first);
+    if let Some(ContextValue::Strings(valid)) = error.get(ContextKind::ValidValue) {
+        return format!(
+            "{problem}, which is one of {}; see --help",
+            valid.join(", ")
+        );
+    }
     format!("{problem}; see --help")
 }
 

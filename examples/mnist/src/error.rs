@@ -3,22 +3,27 @@
 use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
 
+use meshwork_strategy::Rank;
 use plotters::drawing::DrawingAreaErrorKind;
+
+use crate::data::{ImageShape, Split};
+use crate::model::Kind;
 
 /// Why training did not start or did not finish.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
-    /// Neither the compressed nor the plain form of a data file is in the data folder.
+    /// No file of a part of the data is in the data folder.
     #[error(
-        "neither data file {path} nor {path}.gz exists; pass --data DIR with the folder of the four MNIST files",
-        path = path.display()
+        "no file of {split} data in {folder}; pass --data DIR with the files of MNIST (train-*, t10k-*) or of CIFAR-10 (data_batch_*.bin, test_batch.bin)",
+        folder = folder.display()
     )]
-    DataMissing { path: PathBuf },
+    DataMissing { folder: PathBuf, split: Split },
 
-    /// The operating system refused to read a data file, or its compressed stream is damaged.
+    /// The operating system refused to read a data file or the folder, or a compressed stream is
+    /// damaged.
     #[error(
-        "cannot read data file {path}; fetch it again, or pass --data DIR with another copy",
+        "cannot read {path}; fetch it again, or pass --data DIR with another copy of the data",
         path = path.display()
     )]
     DataRead {
@@ -26,14 +31,21 @@ pub(crate) enum Error {
         source: std::io::Error,
     },
 
-    /// A file named `.gz` starts with other bytes than a gzip file does.
+    /// The files of a part do not make up one data set.
     #[error(
-        "data file {path} starts with bytes {found:02x?} and not with [1f, 8b] as gzip does; fetch it again, or drop .gz from its name if it is plain",
-        path = path.display()
+        "{split} data in {folder}: files of images {images}, of labels {labels}, of CIFAR-10 records {records}; leave one of images with one of labels there, or records alone",
+        folder = folder.display()
     )]
-    DataNotGzip { path: PathBuf, found: Vec<u8> },
+    DataParts {
+        folder: PathBuf,
+        split: Split,
+        images: usize,
+        labels: usize,
+        records: usize,
+    },
 
-    /// A data file ends inside its header or before the last element its header announces.
+    /// A data file ends inside its header, before the last element that its header announces, or
+    /// inside a record.
     #[error(
         "data file {path} ends after {found} of {expected} bytes; fetch it again",
         path = path.display()
@@ -46,21 +58,21 @@ pub(crate) enum Error {
 
     /// A data file goes on after the last element its header announces.
     #[error(
-        "data file {path} goes on after the {expected} bytes that its header announces; fetch it again",
+        "data file {path} has {found} bytes, and its header announces {expected}; fetch it again",
         path = path.display()
     )]
-    DataTooLong { path: PathBuf, expected: u64 },
-
-    /// A data file is no IDX file of bytes with the right number of dimensions.
-    #[error(
-        "data file {path} has magic number {found:#010x} instead of {expected:#010x}; check that images and labels are not exchanged",
-        path = path.display()
-    )]
-    DataMagic {
+    DataTooLong {
         path: PathBuf,
-        found: u32,
-        expected: u32,
+        found: u64,
+        expected: u64,
     },
+
+    /// A data file is in no known format.
+    #[error(
+        "data file {path} of {len} bytes has magic number {found:#010x}, neither 0x00000803 of images nor 0x00000801 of labels, and no records of 3073 bytes as CIFAR-10; fetch it again",
+        path = path.display()
+    )]
+    DataMagic { path: PathBuf, found: u32, len: u64 },
 
     /// A header announces no elements, or more bytes than can be addressed.
     #[error(
@@ -93,16 +105,46 @@ pub(crate) enum Error {
         label: u8,
     },
 
-    /// The images do not have the size the network is built for.
+    /// Training and test images have different sizes.
     #[error(
-        "images in {path} have {rows}x{cols} pixels, the network takes {side}x{side}; scale them first",
-        path = path.display()
+        "training images in {folder} are {train} (channels, rows, columns) and test images {test}; use two parts of one data set",
+        folder = folder.display()
+    )]
+    DataShapes {
+        folder: PathBuf,
+        train: ImageShape,
+        test: ImageShape,
+    },
+
+    /// The images are too small for the network.
+    #[error(
+        "images in {folder} are {shape} (channels, rows, columns), and the networks take {least}x{least} pixels or more; scale them first",
+        folder = folder.display()
     )]
     DataImageSize {
-        path: PathBuf,
-        rows: usize,
-        cols: usize,
-        side: usize,
+        folder: PathBuf,
+        shape: ImageShape,
+        least: usize,
+    },
+
+    /// A worker reads other data than the chief.
+    #[error(
+        "{rank} reads {found}, and the chief {chiefs}; pass --data with copies of the same files on all workers"
+    )]
+    OtherData {
+        rank: Rank,
+        found: String,
+        chiefs: String,
+    },
+
+    /// A worker was started with other options than the chief.
+    #[error(
+        "{rank} was started with {found}, and the chief with {chiefs}; pass the same options to all workers"
+    )]
+    OtherOptions {
+        rank: Rank,
+        found: String,
+        chiefs: String,
     },
 
     /// A count given on the command line is no whole number.
@@ -116,6 +158,10 @@ pub(crate) enum Error {
     /// The range of an elastic run is none.
     #[error("must be MIN:MAX, the least and the most workers, such as 2:3")]
     Range,
+
+    /// Batch normalisation is to be synchronized where there is none.
+    #[error("--sync-batch-norm is for --model resnet; {model} has no batch normalisation")]
+    NothingToSynchronize { model: Kind },
 
     /// A learning rate given on the command line is no number above zero.
     #[error("must be a finite number above 0, such as 0.1")]

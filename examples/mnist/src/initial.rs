@@ -21,11 +21,12 @@ pub(crate) fn seed_variables(map: &VarMap, seed: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Biases start at 0, weights uniformly with variance 1 / inputs of a neuron (LeCun et al.,
-/// Efficient BackProp, 1998).
+/// Biases start at 0, what normal values are multiplied by at 1, weights uniformly with variance 1
+/// / inputs of a neuron (LeCun et al., Efficient BackProp, 1998).
 fn initial_values(name: &str, dims: &[usize], seed: u64) -> Vec<f32> {
     let &[neurons, _, ..] = dims else {
-        return vec![0.0; dims.iter().product()];
+        let scales = name.ends_with("weight");
+        return vec![f32::from(u8::from(scales)); dims.iter().product()];
     };
     let count: usize = dims.iter().product();
     let inputs = count / neurons;
@@ -74,8 +75,9 @@ mod tests {
     }
 
     #[test]
-    fn biases_start_at_zero() {
+    fn biases_start_at_zero_and_scales_at_one() {
         assert_eq!(initial_values("bias", &[3], 9), [0.0; 3]);
+        assert_eq!(initial_values("norm.weight", &[3], 9), [1.0; 3]);
     }
 
     #[test]

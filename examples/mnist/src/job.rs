@@ -9,10 +9,11 @@ use signal_hook::consts::SIGTERM;
 
 use crate::args::Args;
 use crate::error::Error;
+use crate::images::Images;
 use crate::keep::Keep;
 use crate::report::{self, Reporter};
-use crate::train::{self, Images, Settings};
-use crate::{plot, threads};
+use crate::settings::Settings;
+use crate::{plot, threads, train};
 
 /// Trains as the worker that the environment says this process is. Else starts as many workers
 /// as asked for, and is itself the only one if that is one.
@@ -37,6 +38,7 @@ fn start_workers(args: &Args) -> Result<(), Error> {
         }
         .into());
     }
+    Settings::new(args)?;
     Images::load(&args.data)?;
     check_results(args)?;
     let program = env::current_exe().map_err(|source| Error::Restart { source })?;
@@ -70,7 +72,7 @@ fn start_workers(args: &Args) -> Result<(), Error> {
 }
 
 fn work(args: &Args) -> Result<(), Error> {
-    let settings = Settings::new(args);
+    let settings = Settings::new(args)?;
     let keep = args.checkpoint.as_deref().map(Keep::new).transpose()?;
     // First of all, so that the others know soon whether this worker lives.
     let mut strategy = match JoinMode::from_env()? {

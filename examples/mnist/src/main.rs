@@ -1,4 +1,4 @@
-//! Trains a small convolutional network on MNIST and shows how its loss falls.
+//! Trains a small network on MNIST or CIFAR-10 and shows how its loss falls.
 //!
 //! The workers find each other, share every batch and hold the same network at every step; how is
 //! the business of `meshwork-strategy`, and of `meshwork-candle` for candle's variables and
@@ -12,17 +12,20 @@
 //!
 //! | module | |
 //! |---|---|
-//! | [`args`] | the command line |
-//! | [`data`] | the MNIST files |
+//! | [`args`], [`settings`] | the command line, and what of it decides the result |
+//! | [`data`], [`images`] | the files of MNIST and CIFAR-10, both parts of a data set |
 //! | [`job`] | this process among the workers: one of them, or the one that starts them |
-//! | [`model`], [`initial`], [`optimizer`] | the network, the first values of its variables, how they are changed |
+//! | [`model`], [`initial`], [`optimizer`] | the networks, the first values of its variables, how they are changed |
 //! | [`train`], [`keep`] | the loop, and what it goes on from after an interruption |
+//! | [`agreement`] | what all workers have to have alike |
 //! | [`report`], [`plot`] | progress, the log for programs, the loss curve |
 //! | [`threads`], [`error`] | how many threads, what can go wrong |
 
+mod agreement;
 mod args;
 mod data;
 mod error;
+mod images;
 mod initial;
 mod job;
 mod keep;
@@ -30,6 +33,7 @@ mod model;
 mod optimizer;
 mod plot;
 mod report;
+mod settings;
 mod threads;
 mod train;
 

@@ -1,28 +1,68 @@
-//! The network, and what one worker computes with it.
+//! The networks, and what one worker computes with them.
 //!
-//! ```text
-//! 1×28×28 ─ conv 5×5, stride 2 ─ 8×14×14 ─ conv 3×3 ─ 24×14×14 ─ mean of 2×2 ─ 24×7×7 ─ linear ─ 48 ─ linear ─ 10
-//! ```
-//!
-//! All of it is smooth (SiLU, mean pooling): with kinks, as in ReLU and max pooling, two runs whose
+//! All are smooth (SiLU, mean pooling): with kinks, as in ReLU and max pooling, two runs whose
 //! sums differ in the last bit can part within a hundred steps, and a job with several workers
 //! could not be compared with one worker's.
 
+mod cnn;
+mod mlp;
+mod resnet;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
 use candle_core::{D, DType, Device, Tensor};
-use candle_nn::{Conv2d, Conv2dConfig, Linear, VarBuilder, VarMap};
+use candle_nn::{VarBuilder, VarMap};
+use clap::ValueEnum;
+use meshwork_candle::BatchNorms;
 use meshwork_candle_ops as ops;
 
-use crate::data::Batch;
+use crate::data::{Batch, ImageShape};
 use crate::error::Error;
 use crate::initial::seed_variables;
+use cnn::Cnn;
+use mlp::Mlp;
+use resnet::ResNet;
 
-/// Rows and columns of the images that the network takes.
-pub(crate) const SIDE: usize = 28;
+/// Rows and columns that images have at least.
+pub(crate) const LEAST_SIDE: usize = 16;
 
-/// The network; its variables live in the map it was made with.
+/// Which network.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Kind {
+    /// Two convolutions and two dense layers
+    Cnn,
+    /// Three dense layers
+    Mlp,
+    /// Seven convolutions in three residual blocks, with batch normalisation
+    Resnet,
+}
+
+/// A network; its variables live in the map it was made with.
 #[derive(Debug)]
 pub(crate) struct Model {
-    layers: Layers,
+    network: Network,
+    kind: Kind,
+    images: ImageShape,
+    /// Of a network without batch normalisation there are none.
+    norms: BatchNorms,
+}
+
+#[derive(Debug)]
+enum Network {
+    Cnn(Cnn),
+    Mlp(Mlp),
+    ResNet(ResNet),
+}
+
+/// What a network computes for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Mode {
+    /// Batches are normalised by their own statistics.
+    Train,
+    /// Batches are normalised by running statistics.
+    Evaluate,
 }
 
 impl Model {
@@ -31,113 +71,110 @@ impl Model {
     /// # Errors
     ///
     /// [`Error::Network`] for this and the other methods, if candle refuses an operation.
-    pub(crate) fn seeded(vars: &VarMap, seed: u64) -> Result<Self, Error> {
-        let layers = Layers::new(&VarBuilder::from_varmap(vars, DType::F32, &Device::Cpu))?;
+    pub(crate) fn seeded(
+        kind: Kind,
+        images: ImageShape,
+        vars: &VarMap,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        let norms = BatchNorms::new();
+        let builder = VarBuilder::from_varmap(vars, DType::F32, &Device::Cpu);
+        let network = Network::new(kind, images, &norms, &builder)?;
         seed_variables(vars, seed)?;
-        Ok(Self { layers })
+        Ok(Self {
+            network,
+            kind,
+            images,
+            norms,
+        })
     }
 
-    /// The same network over tensors that stand for its variables.
-    pub(crate) fn over(vars: &VarBuilder<'_>) -> Result<Self, Error> {
-        let layers = Layers::new(vars)?;
-        Ok(Self { layers })
+    /// The same network over tensors that stand for its variables, with the same running
+    /// statistics.
+    pub(crate) fn over(&self, vars: &VarBuilder<'_>) -> Result<Self, Error> {
+        let Self {
+            kind,
+            images,
+            ref norms,
+            ..
+        } = *self;
+        Ok(Self {
+            network: Network::new(kind, images, norms, vars)?,
+            kind,
+            images,
+            norms: norms.clone(),
+        })
     }
 
-    /// The mean loss of `batch`, which must not be empty.
-    pub(crate) fn loss(&self, batch: Batch) -> Result<Tensor, Error> {
+    /// Its batch normalisations.
+    pub(crate) fn norms(&self) -> &BatchNorms {
+        &self.norms
+    }
+
+    /// The mean loss of `batch`, which must not be empty, times `weight`.
+    pub(crate) fn loss(&self, batch: Batch, weight: f32) -> Result<Tensor, Error> {
         let (images, labels) = tensors(batch)?;
-        let scores = self.layers.forward(&images)?;
-        Ok(ops::cross_entropy(&scores, &labels)?)
+        let scores = self.network.forward(&images, Mode::Train)?;
+        // A tensor, as candle has no backward pass of what is multiplied by the number 0, and other
+        // workers wait for this one's part of it.
+        let weight = Tensor::new(weight, &Device::Cpu)?;
+        Ok((ops::cross_entropy(&scores, &labels)? * weight)?)
     }
 
-    /// How many samples of `batch` get the highest score for their own digit.
+    /// How many samples of `batch` get the highest score for their own class.
     pub(crate) fn count_correct(&self, batch: Batch) -> Result<f64, Error> {
         let (images, labels) = tensors(batch)?;
-        let guesses = self.layers.forward(&images)?.argmax(D::Minus1)?;
-        let hits = guesses.eq(&labels)?.to_dtype(DType::F64)?;
+        let scores = self.network.forward(&images, Mode::Evaluate)?;
+        let hits = scores
+            .argmax(D::Minus1)?
+            .eq(&labels)?
+            .to_dtype(DType::F64)?;
         Ok(hits.sum_all()?.to_scalar()?)
     }
 }
 
-#[derive(Debug)]
-struct Layers {
-    first: Conv2d,
-    second: Conv2d,
-    hidden: Linear,
-    output: Linear,
-}
-
-impl Layers {
-    fn new(vars: &VarBuilder<'_>) -> candle_core::Result<Self> {
-        let halving = Conv2dConfig {
-            padding: 2,
-            stride: 2,
-            ..Conv2dConfig::default()
-        };
-        let keeping = Conv2dConfig {
-            padding: 1,
-            ..Conv2dConfig::default()
-        };
-        Ok(Self {
-            first: candle_nn::conv2d(1, 8, 5, halving, vars.pp("conv1"))?,
-            second: candle_nn::conv2d(8, 24, 3, keeping, vars.pp("conv2"))?,
-            hidden: candle_nn::linear(24 * (SIDE / 4) * (SIDE / 4), 48, vars.pp("hidden"))?,
-            output: candle_nn::linear(48, 10, vars.pp("output"))?,
+impl Network {
+    fn new(
+        kind: Kind,
+        images: ImageShape,
+        norms: &BatchNorms,
+        vars: &VarBuilder<'_>,
+    ) -> candle_core::Result<Self> {
+        Ok(match kind {
+            Kind::Cnn => Self::Cnn(Cnn::new(images, vars)?),
+            Kind::Mlp => Self::Mlp(Mlp::new(images, vars)?),
+            Kind::Resnet => Self::ResNet(ResNet::new(images, norms, vars)?),
         })
     }
 
     /// Ten scores for each image.
-    fn forward(&self, images: &Tensor) -> candle_core::Result<Tensor> {
-        let halves = ops::silu(&ops::conv2d(&self.first, images)?)?;
-        let keeps = ops::silu(&ops::conv2d(&self.second, &halves)?)?;
-        let quarters = ops::avg_pool2d(&keeps, 2)?.flatten_from(1)?;
-        let hidden = ops::silu(&ops::linear(&self.hidden, &quarters)?)?;
-        ops::linear(&self.output, &hidden)
+    fn forward(&self, images: &Tensor, mode: Mode) -> candle_core::Result<Tensor> {
+        match self {
+            Self::Cnn(cnn) => cnn.forward(images),
+            Self::Mlp(mlp) => mlp.forward(images),
+            Self::ResNet(resnet) => resnet.forward(images, mode),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cnn => "cnn",
+            Self::Mlp => "mlp",
+            Self::Resnet => "resnet",
+        })
     }
 }
 
 fn tensors(batch: Batch) -> Result<(Tensor, Tensor), Error> {
     let count = batch.labels.len();
-    let images = Tensor::from_vec(batch.pixels, (count, 1, SIDE, SIDE), &Device::Cpu)?;
+    let ImageShape { rows, cols, .. } = batch.shape;
+    let shape = (count, batch.shape.channels(), rows, cols);
+    let images = Tensor::from_vec(batch.pixels, shape, &Device::Cpu)?;
     let labels = Tensor::from_vec(batch.labels, count, &Device::Cpu)?;
     Ok((images, labels))
 }
 
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::data::{Dataset, Split};
-
-    fn training_images() -> Dataset {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data");
-        Dataset::load(&folder, Split::Train).unwrap()
-    }
-
-    fn loss(seed: u64, indices: &[usize]) -> f32 {
-        let model = Model::seeded(&VarMap::new(), seed).unwrap();
-        let loss = model.loss(training_images().gather(indices)).unwrap();
-        loss.to_scalar().unwrap()
-    }
-
-    #[test]
-    fn the_same_seed_gives_the_same_bits() {
-        assert_eq!(loss(1, &[1, 2, 3]).to_bits(), loss(1, &[1, 2, 3]).to_bits());
-        assert_ne!(loss(1, &[1, 2, 3]), loss(2, &[1, 2, 3]));
-    }
-
-    #[test]
-    fn an_untrained_network_guesses_about_evenly() {
-        let batch: Vec<usize> = (0..64).collect();
-        let loss = loss(1, &batch);
-        assert!((loss - 10_f32.ln()).abs() < 0.5, "{loss}");
-        let model = Model::seeded(&VarMap::new(), 1).unwrap();
-        assert!(
-            model
-                .count_correct(training_images().gather(&batch))
-                .unwrap()
-                < 32.0
-        );
-    }
-}
+/// The classes of all data sets.
+const CLASSES: usize = 10;

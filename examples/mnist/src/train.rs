@@ -5,39 +5,20 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use candle_nn::VarMap;
-use meshwork_candle::MirroredVars;
+use meshwork_candle::{Inputs, MirroredVars};
 use meshwork_strategy::{
     Batch, Change, Cursor, DataEpoch, DistributedDataset, MultiWorkerMirroredStrategy, Progress,
     ReplicaReduceOp, Snapshot, Training, VariableSpec,
 };
 
-use crate::args::{Args, LearningRate};
-use crate::data::{Dataset, Split};
+use crate::agreement::Agreement;
 use crate::error::Error;
+use crate::images::Images;
 use crate::keep::{Keep, SAVE_EVERY};
-use crate::model::{Model, SIDE};
+use crate::model::Model;
 use crate::optimizer::Momentum;
 use crate::report::{self, Reporter, Step};
-
-/// The settings that decide the result of a run; the number of workers is not one of them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    /// Passes over the training images.
-    pub(crate) epochs: NonZeroUsize,
-    /// Samples in a batch, over all workers.
-    pub(crate) global_batch: NonZeroUsize,
-    /// Decides initial variables and order.
-    pub(crate) seed: u64,
-    /// Learning rate at its highest.
-    pub(crate) rate: LearningRate,
-}
-
-/// The images to learn from and those to be measured on.
-#[derive(Debug)]
-pub(crate) struct Images {
-    train: Dataset,
-    test: Dataset,
-}
+use crate::settings::{Normalized, Settings};
 
 /// The outcome of a run, the same on all workers but for the time.
 #[derive(Debug)]
@@ -65,7 +46,7 @@ pub(crate) fn run(
     reporter: &mut Reporter,
 ) -> Result<Outcome, Error> {
     let vars = VarMap::new();
-    let model = Model::seeded(&vars, settings.seed)?;
+    let model = Model::seeded(settings.model, images.train.shape(), &vars, settings.seed)?;
     // Two numbers are summed with the gradients: the loss, and how many workers are to end.
     let mirrored = MirroredVars::apart(strategy, &vars, 2)?;
     let steps = settings
@@ -75,6 +56,7 @@ pub(crate) fn run(
     let mut run = Run {
         settings,
         images,
+        agreement: Agreement::new(settings.text(), images.text()),
         model,
         optimizer: Momentum::new(mirrored.named(), settings.rate, steps)?,
         mirrored,
@@ -96,65 +78,11 @@ pub(crate) fn run(
     }
 }
 
-impl Settings {
-    /// The part of the command line that decides the result.
-    pub(crate) fn new(args: &Args) -> Self {
-        let Args {
-            epochs,
-            global_batch,
-            seed,
-            lr: rate,
-            ..
-        } = *args;
-        Self {
-            epochs,
-            global_batch,
-            seed,
-            rate,
-        }
-    }
-
-    /// The settings as a checkpoint has them.
-    fn text(self) -> String {
-        let Self {
-            epochs,
-            global_batch,
-            seed,
-            rate,
-        } = self;
-        format!("--epochs {epochs} --global-batch {global_batch} --seed {seed} --lr {rate}")
-    }
-
-    /// Steps of one epoch over `samples` samples, the last with what is left over.
-    pub(crate) fn epoch_steps(self, samples: usize) -> usize {
-        samples.div_ceil(self.global_batch.get())
-    }
-}
-
-impl Images {
-    /// Reads both parts of MNIST from `folder`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dataset::load`], and [`Error::DataImageSize`] for images of another size than MNIST's.
-    pub(crate) fn load(folder: &std::path::Path) -> Result<Self, Error> {
-        let train = Dataset::load(folder, Split::Train)?;
-        let test = Dataset::load(folder, Split::Test)?;
-        train.require_side(SIDE)?;
-        test.require_side(SIDE)?;
-        Ok(Self { train, test })
-    }
-
-    /// Number of training images.
-    pub(crate) fn train_len(&self) -> usize {
-        self.train.len()
-    }
-}
-
 /// Everything that the steps of one run share.
 struct Run<'a> {
     settings: Settings,
     images: &'a Images,
+    agreement: Agreement,
     model: Model,
     mirrored: MirroredVars,
     optimizer: Momentum,
@@ -194,7 +122,13 @@ impl Training for Run<'_> {
         strategy: &mut MultiWorkerMirroredStrategy,
         change: &Change,
     ) -> Result<(), Error> {
+        self.agreement.compare(strategy)?;
         self.mirrored.regroup(strategy)?;
+        // A step that failed is made again.
+        self.model.norms().roll_back();
+        if self.settings.normalized == Normalized::Together {
+            self.model.norms().synchronize(strategy)?;
+        }
         let cursor = self.batches.cursor;
         self.batches = Batches::new(self.settings, self.images, strategy)?;
         self.batches.cursor = cursor;
@@ -210,6 +144,10 @@ impl Training for Run<'_> {
         let Some((batch, cursor)) = self.batches.next()? else {
             // Each step has checked what the steps before it made.
             self.mirrored.verify(strategy)?;
+            match self.settings.normalized {
+                Normalized::ByWorker => self.model.norms().broadcast(strategy)?,
+                Normalized::Together => drop(self.model.norms().verify(strategy)?),
+            }
             self.test_accuracy = self.accuracy(strategy)?;
             return Ok(Progress::Done);
         };
@@ -241,6 +179,7 @@ impl Training for Run<'_> {
             snapshot = snapshot.with_text(ENDING, "asked");
         }
         let snapshot = self.mirrored.save(snapshot)?;
+        let snapshot = self.model.norms().save(snapshot)?;
         self.optimizer.save(snapshot)
     }
 
@@ -256,6 +195,7 @@ impl Training for Run<'_> {
             });
         }
         self.mirrored.restore(snapshot)?;
+        self.model.norms().restore(snapshot)?;
         self.optimizer.restore(snapshot)?;
         self.losses = snapshot.array(&losses_of(snapshot.step())?)?.to_vec();
         self.ending = match snapshot.text(ENDING) {
@@ -293,6 +233,7 @@ impl Run<'_> {
         let (start, before) = (Instant::now(), strategy.communication_stats());
         let number = self.losses.len() + 1;
         let (loss, ending) = self.descend(strategy, batch)?;
+        self.model.norms().commit();
         self.losses.push(loss);
         strategy.report_loss(f64::from(loss));
         self.batches.cursor = cursor;
@@ -331,30 +272,31 @@ impl Run<'_> {
             ..
         } = self;
         let made = strategy.run(|replica| {
-            // A worker without samples in a short last batch takes part with any sample, at weight
-            // 0.
-            let part = if batch.indices().is_empty() {
-                &[0]
-            } else {
-                batch.indices()
+            // A worker without samples in a short last batch takes part with any, at weight 0.
+            let (part, inputs) = match batch.indices() {
+                [] => (&[0][..], Inputs::Padding),
+                indices => (indices, Inputs::Samples),
             };
+            model.norms().set_inputs(inputs);
+            // Before the backward pass, as what is normalised together has gradients of all losses.
             #[expect(
                 clippy::cast_possible_truncation,
-                reason = "gradients are of this precision too"
+                reason = "losses are of this precision"
             )]
             let weight = batch.weight() as f32;
-            let loss = if overlaps {
-                Model::over(&mirrored.hooked()?)?.loss(data.gather(part))?
-            } else {
-                model.loss(data.gather(part))?
-            };
-            let own = [loss.to_scalar::<f32>()? * weight, asked];
+            let loss = match overlaps {
+                true => model
+                    .over(&mirrored.hooked()?)?
+                    .loss(data.gather(part), weight),
+                false => model.loss(data.gather(part), weight),
+            }?;
+            let own = [loss.to_scalar::<f32>()?, asked];
             mirrored.extra_mut()?.copy_from_slice(&own);
             let gradients = if overlaps {
-                mirrored.backward(replica, &loss, weight)?
+                mirrored.backward(replica, &loss, 1.0)?
             } else {
                 let mut gradients = loss.backward()?;
-                mirrored.all_reduce(replica, &mut gradients, weight)?;
+                mirrored.all_reduce(replica, &mut gradients, 1.0)?;
                 gradients
             };
             let (loss, ending) = (mirrored.extra()[0], mirrored.extra()[1]);

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use meshwork_strategy::JobSecret;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -75,24 +77,27 @@ fn the_same_seed_gives_the_same_losses() {
     assert_ne!(losses("1"), losses("2"));
 }
 
+/// The losses and the test accuracy of a run in `folder`, which ends well.
+fn losses_and_accuracy(folder: &Path, args: &[&str]) -> (Vec<f64>, Value) {
+    let output = mnist(folder, &[&["--json", "log.json"], args].concat());
+    assert!(output.status.success(), "{output:?}");
+    let log = fs::read_to_string(folder.join("log.json")).expect("a log");
+    let lines = log.lines().map(serde_json::from_str::<Value>);
+    let lines: Vec<Value> = lines.collect::<Result<_, _>>().expect("lines of JSON");
+    let (last, steps) = lines.split_last().expect("a result");
+    let started = args
+        .last()
+        .and_then(|workers| workers.split(':').next_back());
+    assert_eq!(Some(&*last["workers"].to_string()), started, "{last}");
+    let losses = steps.iter().filter_map(|step| step["loss"].as_f64());
+    (losses.collect(), last["test_accuracy"].clone())
+}
+
 #[test]
 fn several_workers_have_the_losses_of_one() {
     let folder = data_folder();
-    let losses = |how, workers| {
-        let args = ["--json", "log.json", "--epochs", "2", how, workers];
-        let output = mnist(folder.path(), &args);
-        assert!(output.status.success(), "{output:?}");
-        let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
-        let lines: Vec<Value> = log
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        let (last, steps) = lines.split_last().unwrap();
-        let started = workers.split(':').next_back().unwrap();
-        assert_eq!(last["workers"].to_string(), started, "{last}");
-        let losses = steps.iter().map(|step| step["loss"].as_f64().unwrap());
-        (losses.collect::<Vec<_>>(), last["test_accuracy"].clone())
-    };
+    let losses =
+        |how, workers| losses_and_accuracy(folder.path(), &["--epochs", "2", how, workers]);
     let (alone, accuracy) = losses("--workers", "1");
     assert_eq!(alone.len(), 6);
     // The last batch of each epoch has 8 images: with 3 workers parts of 3, 3 and 2.
@@ -103,6 +108,51 @@ fn several_workers_have_the_losses_of_one() {
         }
         assert_eq!(same_accuracy, accuracy);
     }
+}
+
+#[test]
+fn every_model_has_one_curve_where_batches_are_normalised_together() {
+    let folder = data_folder();
+    for model in [
+        &["--model", "mlp"][..],
+        &["--model", "resnet", "--sync-batch-norm"],
+    ] {
+        // The last batch of each epoch has one image, and all workers but one have none.
+        let options = ["--epochs", "2", "--global-batch", "13", "--lr", "0.02"];
+        let losses = |how, workers, more: &[&str]| {
+            let args = [model, &options, more, &[how, workers]].concat();
+            losses_and_accuracy(folder.path(), &args)
+        };
+        let (alone, accuracy) = losses("--workers", "1", &[]);
+        assert_eq!(alone.len(), 8);
+        for (how, workers, more) in [
+            ("--workers", "2", &[][..]),
+            ("--workers", "4", &["--bytes-per-bucket", "20000"]),
+            ("--elastic", "1:2", &[]),
+        ] {
+            let (together, same_accuracy) = losses(how, workers, more);
+            assert_eq!(together.len(), alone.len());
+            for (one, other) in alone.iter().zip(&together) {
+                assert!((one - other).abs() <= 1e-4 * one, "{alone:?} {together:?}");
+            }
+            assert_eq!(same_accuracy, accuracy);
+        }
+    }
+}
+
+#[test]
+fn workers_that_normalise_their_own_batches_are_measured_by_the_chiefs_statistics() {
+    let folder = data_folder();
+    let options = ["--model", "resnet", "--epochs", "2", "--global-batch", "13"];
+    let losses = |workers| {
+        let args = [&options[..], &["--workers", workers]].concat();
+        losses_and_accuracy(folder.path(), &args)
+    };
+    let [(alone, _), (together, accuracy)] = [losses("1"), losses("2")];
+    // Each step compares the models, and the count of hits is the same on all workers.
+    assert_eq!(together.len(), alone.len());
+    assert_ne!(alone, together);
+    assert_eq!(losses("2"), (together, accuracy));
 }
 
 #[test]
@@ -165,55 +215,71 @@ fn a_run_that_is_asked_to_end_goes_on_with_the_same_losses_bit_for_bit() {
 #[test]
 fn a_chief_that_is_killed_is_replaced_and_the_log_goes_on() {
     let folder = data_folder();
-    let args = ["--epochs", "60", "--elastic", "2:3", "--json", "log.json"];
-    let mut command = command(folder.path(), &args);
-    let mut job = command
-        .stderr(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(job.stderr.take().unwrap()).lines();
-    let underway = said.find(|line| line.as_ref().unwrap().contains("step 25/180"));
-    assert!(underway.is_some());
+    let together = ["--model", "resnet", "--sync-batch-norm"];
+    for (model, epochs, underway) in [(&[][..], "20", 25), (&together, "8", 6)] {
+        let alone = [
+            &["--lr", "0.02", "--epochs", epochs],
+            model,
+            &["--workers", "1"],
+        ]
+        .concat();
+        let (expected, _) = losses_and_accuracy(folder.path(), &alone);
+        let log = log_of_a_killed_chief(folder.path(), underway, &[&alone[..4], model].concat());
+        let (last, steps) = log.split_last().unwrap();
+        assert_eq!(last["final"], Value::Bool(true));
+        // The step in which the chief died may be there twice, or not at all: all may have made it
+        // before the chief had written its line.
+        let number = |step: &Value| usize::try_from(step["step"].as_u64().unwrap()).unwrap();
+        let mut numbers: Vec<usize> = steps.iter().map(number).collect();
+        assert!(numbers.is_sorted(), "{numbers:?}");
+        numbers.dedup();
+        let all = 1..=expected.len();
+        let missing: Vec<usize> = all.filter(|step| !numbers.contains(step)).collect();
+        assert!(
+            missing.len() <= 1 && numbers.len() + missing.len() == expected.len(),
+            "{missing:?}"
+        );
+        for step in steps.iter().take(40) {
+            let (loss, expected) = (step["loss"].as_f64().unwrap(), expected[number(step) - 1]);
+            assert!(
+                (loss - expected).abs() <= 1e-2 * expected.max(0.1),
+                "{step} {expected}"
+            );
+        }
+    }
+}
+
+/// The log of an elastic run whose chief is killed behind step `underway`.
+#[cfg(target_os = "linux")]
+fn log_of_a_killed_chief(folder: &Path, underway: usize, args: &[&str]) -> Vec<Value> {
+    let elastic = ["--elastic", "2:3", "--json", "elastic.json"];
+    let mut command = command(folder, &[args, &elastic].concat());
+    let piped = command.stderr(Stdio::piped()).stdout(Stdio::piped());
+    let mut job = piped.spawn().expect("the program starts");
+    let mut said = BufReader::new(job.stderr.take().expect("a pipe")).lines();
+    let step = format!("step {underway}/");
+    let begun = said.find(|line| line.as_ref().is_ok_and(|line| line.contains(&step)));
+    assert!(begun.is_some(), "no {step}");
     // The first that was started.
     let children = format!("/proc/{0}/task/{0}/children", job.id());
-    let chief: i32 = fs::read_to_string(children)
-        .unwrap()
+    let children = fs::read_to_string(children).expect("children");
+    let chief = children
         .split_whitespace()
         .next()
-        .unwrap()
-        .parse()
-        .unwrap();
-    let chief = rustix::process::Pid::from_raw(chief).unwrap();
-    rustix::process::kill_process(chief, rustix::process::Signal::KILL).unwrap();
-    let rest: Vec<String> = said.map(Result::unwrap).collect();
-    let output = job.wait_with_output().unwrap();
+        .and_then(|id| id.parse().ok());
+    let chief = rustix::process::Pid::from_raw(chief.expect("a child")).expect("an id");
+    rustix::process::kill_process(chief, rustix::process::Signal::KILL).expect("it is ours");
+    let rest: Vec<String> = said.map_while(Result::ok).collect();
+    let output = job.wait_with_output().expect("the program ends");
     assert!(output.status.success(), "{rest:?}");
     let says = |part: &str| rest.iter().any(|line| line.contains(part));
     assert!(
         says("rank 0 ended: killed by signal 9") && says("2 workers go on"),
         "{rest:?}"
     );
-    let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
-    let lines: Vec<Value> = log
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let (last, steps) = lines.split_last().unwrap();
-    assert_eq!(last["final"], Value::Bool(true));
-    // The step in which the chief died may be there twice, or not at all: all may have made it
-    // before the chief had written its line.
-    let mut steps: Vec<u64> = steps
-        .iter()
-        .map(|line| line["step"].as_u64().unwrap())
-        .collect();
-    assert!(steps.is_sorted(), "{steps:?}");
-    steps.dedup();
-    let missing: Vec<u64> = (1..=180).filter(|step| !steps.contains(step)).collect();
-    assert!(
-        missing.len() <= 1 && steps.len() + missing.len() == 180,
-        "{missing:?}"
-    );
+    let log = fs::read_to_string(folder.join("elastic.json")).expect("a log");
+    let lines = log.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().expect("lines of JSON")
 }
 
 #[test]
@@ -257,6 +323,11 @@ fn every_mistake_is_one_line_and_a_failure() {
         (["--plot", "no/such/folder/curve.svg"], "--plot"),
         (["--frobnicate", "1"], "--help"),
         (
+            ["--sync-batch-norm", "--model=mlp"],
+            "mlp has no batch normalisation",
+        ),
+        (["--model", "lstm"], "one of cnn, mlp, resnet; see --help"),
+        (
             ["--workers", "17"],
             "16 samples cannot be split among 17 workers",
         ),
@@ -269,6 +340,69 @@ fn every_mistake_is_one_line_and_a_failure() {
             stderr.starts_with("mnist: error: ") && stderr.contains(part),
             "{args:?}: {stderr}"
         );
+    }
+}
+
+#[test]
+fn coloured_images_are_trained_on_and_a_cut_file_is_named_with_both_lengths() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    let (train, test) = (records(20), records(10));
+    write("data_batch_1.bin", &train[..10 * 3073]);
+    write("data_batch_2.bin", &train[10 * 3073..]);
+    write("test_batch.bin", &test);
+    let args = ["--workers", "2", "--json", "log.json"];
+    let trained = mnist(folder.path(), &args);
+    assert!(trained.status.success(), "{trained:?}");
+    let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
+    // 20 images in batches of 16, and the result.
+    assert_eq!(log.lines().count(), 3, "{log}");
+
+    write("data_batch_2.bin", &train[10 * 3073..20 * 3073 - 1]);
+    let failed = mnist(folder.path(), &args);
+    let stderr = String::from_utf8(failed.stderr).unwrap();
+    assert_eq!(failed.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.lines().count() == 1 && stderr.contains("ends after 30729 of 30730 bytes"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn workers_with_other_data_or_other_options_are_named_on_all() {
+    let (folder, other) = (data_folder(), data_folder());
+    let labels = other.path().join("train-labels-idx1-ubyte");
+    let mut changed = fs::read(&labels).unwrap();
+    changed[8 + 17] ^= 1;
+    fs::write(labels, changed).unwrap();
+    let other = other.path().to_str().unwrap();
+    let cut = data_folder();
+    let labels = cut.path().join("train-labels-idx1-ubyte");
+    fs::write(&labels, &fs::read(&labels).unwrap()[..47]).unwrap();
+    let cut = cut.path().to_str().unwrap();
+    for (args, part) in [
+        (
+            ["--data", other],
+            "rank 1 reads 40 training and 10 test images of 1x28x28",
+        ),
+        (
+            ["--seed", "2"],
+            "rank 1 was started with --model cnn --epochs 1 --global-batch 16 --seed 2",
+        ),
+        (["--model", "mlp"], "rank 1 was started with --model mlp"),
+        (
+            ["--data", cut],
+            "labels-idx1-ubyte ends after 47 of 48 bytes",
+        ),
+    ] {
+        for output in two(folder.path(), [&[], &args]) {
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{stderr}");
+            assert!(
+                stderr.contains(part) && stderr.lines().count() == 1,
+                "{stderr}"
+            );
+        }
     }
 }
 
@@ -287,6 +421,27 @@ fn help_is_no_mistake() {
 /// otherwise.
 fn mnist(folder: &Path, args: &[&str]) -> Output {
     command(folder, args).output().expect("the program starts")
+}
+
+/// Runs two workers that nobody has started together, each with its own arguments.
+fn two(folder: &Path, args: [&[&str]; 2]) -> [Output; 2] {
+    let secret = JobSecret::generate().expect("random bytes");
+    // Both are held until there are two, or the system would offer the same one again.
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a free port"));
+    let addresses = sockets.map(|socket| socket.local_addr().expect("an address").to_string());
+    let started = [0, 1].map(|index| {
+        let cluster = format!(
+            r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#
+        );
+        command(folder, args[index])
+            .env("TF_CONFIG", cluster)
+            .env(JobSecret::ENV, secret.to_hex().as_str())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts")
+    });
+    started.map(|worker| worker.wait_with_output().expect("the program ends"))
 }
 
 fn command(folder: &Path, args: &[&str]) -> Command {
@@ -330,6 +485,16 @@ fn data_folder() -> TempDir {
         .expect("a new file");
     }
     folder
+}
+
+/// Records of CIFAR-10, each with one bright channel.
+fn records(count: u8) -> Vec<u8> {
+    let record = |index: u8| {
+        let pixels =
+            (0..3).flat_map(move |channel| [if index % 3 == channel { 255 } else { 0 }; 1024]);
+        std::iter::once(index % 10).chain(pixels)
+    };
+    (0..count).flat_map(record).collect()
 }
 
 fn header(magic: u32, dims: &[u32]) -> Vec<u8> {

@@ -162,6 +162,70 @@ fn workers_whose_models_differ_are_told_apart() {
     }
 }
 
+/// Each worker's error, of a step or at its end, where `program` makes more calls on rank 1.
+fn check_both_are_told(
+    program: impl Fn(&mut Distributed<SGD>, &Linear) -> Result<(), Error> + Sync,
+) {
+    let ended = each(2, |strategy| {
+        let (vars, layer) = layer(0);
+        let optimizer = SGD::new(vars.all_vars(), 0.1).unwrap();
+        let mut optimizer = Distributed::with_strategy(strategy, optimizer, &vars).unwrap();
+        program(&mut optimizer, &layer)?;
+        optimizer.leave()
+    });
+    for error in ended {
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains("rank 0") && error.contains("rank 1"),
+            "{error}"
+        );
+        assert!(
+            error.contains("all_reduce") && error.contains(".rs:"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_loader_with_more_batches_on_one_worker_is_told_with_both_calls() {
+    check_both_are_told(|optimizer, layer| {
+        for step in 0..3 + optimizer.worker() {
+            optimizer.backward_step(&loss(layer, step, 0..4))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_metric_that_only_one_worker_has_is_told_with_both_calls() {
+    check_both_are_told(|optimizer, layer| {
+        for step in 0..3 {
+            optimizer.backward_step(&loss(layer, step, 0..4))?;
+            if optimizer.worker() == 1 {
+                let strategy = optimizer.strategy_mut();
+                let hits = strategy.per_replica(|_| 3_i64);
+                strategy.reduce(meshwork_strategy::ReplicaReduceOp::Sum, hits)?;
+            }
+        }
+        Ok(())
+    });
+    // As one more number beside the gradients, too.
+    let errors = each(2, |mut strategy| {
+        let (vars, layer) = layer(0);
+        let numbers = strategy.rank().index();
+        let mut mirrored = MirroredVars::with_extra(&mut strategy, &vars, numbers).unwrap();
+        let mut gradients = loss(&layer, 0, 0..4).backward().unwrap();
+        let reduced = strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, 0.5));
+        reduced.unwrap_err().to_string()
+    });
+    for error in errors {
+        assert!(
+            error.contains("of 16 f32") && error.contains("of 17 f32"),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn a_worker_whose_loss_is_refused_is_named_on_all() {
     let errors = each(2, |strategy| {

@@ -5,12 +5,9 @@
 //!             big-endian, 4 bytes each
 //! ```
 
-use std::fs::File;
-use std::io::{self, BufReader, ErrorKind, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use flate2::read::MultiGzDecoder;
-
+use super::file::{Content, truncated};
 use crate::error::Error;
 
 /// The contents of one file: as many bytes as the product of the dimensions, which is above 0.
@@ -20,167 +17,96 @@ pub(super) struct Idx {
     pub(super) bytes: Vec<u8>,
 }
 
-/// The expected content of a file.
+/// What a file announces.
+#[derive(Debug)]
+pub(super) struct Header {
+    kind: Kind,
+    /// As many as the file has room for.
+    dims: Vec<u32>,
+}
+
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+enum Kind {
     /// Count, rows, columns.
     Images,
     /// Count.
     Labels,
 }
 
-/// Reads `folder/name.gz`, or `folder/name` where there is no such file, and says which it was.
-pub(super) fn read(folder: &Path, name: &str, kind: Kind) -> Result<(PathBuf, Idx), Error> {
-    let compressed = folder.join(format!("{name}.gz"));
-    let plain = folder.join(name);
-    if let Some(file) = open(&compressed)? {
-        let stream = gunzip(BufReader::new(file), &compressed)?;
-        let idx = parse(stream, &compressed, kind)?;
-        return Ok((compressed, idx));
+impl Header {
+    /// `None` for a file of another format, by its magic number: two zero bytes, 08 for unsigned
+    /// bytes, then the number of dimensions.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (magic, rest) = bytes.split_first_chunk::<MAGIC_LEN>()?;
+        let kind = match magic {
+            [0, 0, 8, 3] => Kind::Images,
+            [0, 0, 8, 1] => Kind::Labels,
+            _ => return None,
+        };
+        let (words, _) = rest.as_chunks::<4>();
+        let words = words.iter().take(kind.dimension_count());
+        let dims = words.map(|word| u32::from_be_bytes(*word)).collect();
+        Some(Self { kind, dims })
     }
-    match open(&plain)? {
-        Some(file) => {
-            let idx = parse(BufReader::new(file), &plain, kind)?;
-            Ok((plain, idx))
+
+    /// Bytes that the file should have; `None` where its lengths are cut off, 0, or too large.
+    pub(super) fn file_len(&self) -> Option<usize> {
+        if self.dims.len() < self.kind.dimension_count() {
+            return None;
         }
-        None => Err(Error::DataMissing { path: plain }),
-    }
-}
-
-fn open(path: &Path) -> Result<Option<File>, Error> {
-    match File::open(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Error::DataRead {
-            path: path.to_owned(),
-            source,
-        }),
-    }
-}
-
-/// Checks the first two bytes first: the decoder would call any other file a damaged stream.
-fn gunzip(mut file: impl Read, path: &Path) -> Result<impl Read, Error> {
-    let found = read_up_to(&mut file, 2, path)?;
-    if found != GZIP_MAGIC {
-        return Err(Error::DataNotGzip {
-            path: path.to_owned(),
-            found,
+        let product = self.dims.iter().try_fold(1_usize, |product, &dim| {
+            let dim = usize::try_from(dim).ok().filter(|&dim| dim > 0)?;
+            product.checked_mul(dim)
         });
+        product?.checked_add(self.len())
     }
-    Ok(MultiGzDecoder::new(io::Cursor::new(found).chain(file)))
+
+    /// Bytes of the header.
+    fn len(&self) -> usize {
+        MAGIC_LEN + 4 * self.kind.dimension_count()
+    }
 }
 
-fn parse(mut stream: impl Read, path: &Path, kind: Kind) -> Result<Idx, Error> {
-    let header_len = 4 * (1 + kind.dimension_count());
-    let header = read_up_to(&mut stream, header_len, path)?;
-    let words: Vec<u32> = header
-        .chunks_exact(4)
-        .map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
-        .collect();
-    // The magic number first: of a file of another kind the header may well be shorter.
-    if let Some(&found) = words.first()
-        && found != kind.magic()
-    {
-        return Err(Error::DataMagic {
+/// Takes a file apart behind its `header`, which `bytes` begin with.
+pub(super) fn parse(header: Header, mut bytes: Vec<u8>, path: &Path) -> Result<Content, Error> {
+    let found = bytes.len();
+    if header.dims.len() < header.kind.dimension_count() {
+        return Err(truncated(path, found as u64, header.len() as u64));
+    }
+    let Some(expected) = header.file_len() else {
+        return Err(Error::DataDimensions {
             path: path.to_owned(),
-            found,
-            expected: kind.magic(),
+            dims: header.dims,
         });
-    }
-    if header.len() as u64 != header_len {
-        return Err(truncated(path, header.len(), header_len));
-    }
-    let (dims, len) = checked_dims(&words[1..], path)?;
-    let bytes = read_up_to(&mut stream, len, path)?;
-    if bytes.len() as u64 != len {
-        return Err(truncated(
-            path,
-            header.len() + bytes.len(),
-            header_len + len,
-        ));
-    }
-    require_end(stream, path, header_len + len)?;
-    Ok(Idx { dims, bytes })
-}
-
-/// The dimensions and their product, in bytes.
-fn checked_dims(words: &[u32], path: &Path) -> Result<(Vec<usize>, u64), Error> {
-    let wrong = || Error::DataDimensions {
-        path: path.to_owned(),
-        dims: words.to_vec(),
     };
-    let dims = words
-        .iter()
-        .map(|&word| {
-            usize::try_from(word)
-                .ok()
-                .filter(|&dim| dim > 0)
-                .ok_or_else(wrong)
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    // Every byte becomes a 4-byte number later: what cannot be addressed then is refused now.
-    let addressable = dims
-        .iter()
-        .try_fold(size_of::<f32>(), |product, &dim| product.checked_mul(dim))
-        .filter(|&product| isize::try_from(product).is_ok())
-        .ok_or_else(wrong)?;
-    Ok((dims, (addressable / size_of::<f32>()) as u64))
-}
-
-/// Reads `len` bytes or what there is; the buffer grows with what arrives, never with what was
-/// announced.
-fn read_up_to(stream: &mut impl Read, len: u64, path: &Path) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    match stream.take(len).read_to_end(&mut bytes) {
-        Ok(_) => Ok(bytes),
-        // A compressed stream that stops early: the caller says how much is missing.
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(bytes),
-        Err(source) => Err(Error::DataRead {
-            path: path.to_owned(),
-            source,
-        }),
+    if found < expected {
+        return Err(truncated(path, found as u64, expected as u64));
     }
-}
-
-/// Checks that nothing is left after `len` bytes; of a compressed stream this also compares its
-/// checksum.
-fn require_end(mut stream: impl Read, path: &Path, len: u64) -> Result<(), Error> {
-    match stream.read(&mut [0]) {
-        Ok(0) => Ok(()),
-        Ok(_) => Err(Error::DataTooLong {
+    if found > expected {
+        return Err(Error::DataTooLong {
             path: path.to_owned(),
-            expected: len,
-        }),
-        Err(source) => Err(Error::DataRead {
-            path: path.to_owned(),
-            source,
-        }),
+            found: found as u64,
+            expected: expected as u64,
+        });
     }
-}
-
-fn truncated(path: &Path, found: usize, expected: u64) -> Error {
-    Error::DataTruncated {
-        path: path.to_owned(),
-        found: found as u64,
-        expected,
-    }
+    bytes.drain(..header.len());
+    // Their product was addressable.
+    let dims = header.dims.iter().map(|&dim| dim as usize).collect();
+    let idx = Idx { dims, bytes };
+    Ok(match header.kind {
+        Kind::Images => Content::Images(idx),
+        Kind::Labels => Content::Labels(idx),
+    })
 }
 
 impl Kind {
-    fn dimension_count(self) -> u64 {
+    fn dimension_count(self) -> usize {
         match self {
             Self::Images => 3,
             Self::Labels => 1,
         }
     }
-
-    /// Two zero bytes, 08 for unsigned bytes, then the number of dimensions.
-    fn magic(self) -> u32 {
-        match self {
-            Self::Images => 0x0803,
-            Self::Labels => 0x0801,
-        }
-    }
 }
 
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// Bytes of a magic number.
+pub(super) const MAGIC_LEN: usize = 4;

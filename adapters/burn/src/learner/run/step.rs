@@ -84,3 +84,62 @@ fn tell_all(replica: &mut ReplicaContext<'_>, told: &Told) -> Result<Vec<Told>, 
         .map(|(rank, bytes)| Told::parse(bytes, rank));
     parsed.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use burn_core::tensor::{Int, Tensor};
+    use burn_train::SequenceOutput;
+    use meshwork_collectives::Group;
+    use meshwork_strategy::MultiWorkerMirroredStrategy;
+
+    use super::*;
+
+    /// The output of one token, with what was guessed or without.
+    fn output(has_predictions: &[i64]) -> SequenceOutput {
+        let device = Device::flex();
+        let tokens = |values| Tensor::<2, Int>::from_data([values], &device);
+        SequenceOutput {
+            loss: Tensor::from_data([0.5], &device),
+            logits: Tensor::from_data([[[0.1, 0.9]]], &device),
+            targets: tokens([1]),
+            predictions: has_predictions.first().map(|guess| tokens([*guess])),
+        }
+    }
+
+    #[test]
+    fn a_metric_that_only_one_worker_has_is_named_on_all() {
+        let errors: Vec<String> = thread::scope(|scope| {
+            let workers = Group::local(3).unwrap().into_iter().map(|group| {
+                scope.spawn(move || {
+                    let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+                    let rank = strategy.rank();
+                    let batch = Batch {
+                        samples: 1,
+                        state: State::More,
+                    };
+                    let guesses: &[i64] = if rank == Rank::new(1) { &[1] } else { &[] };
+                    let mut step = || {
+                        let step = strategy.run(|replica| {
+                            let own = output(guesses);
+                            Step::exchange(replica, batch, Some(own), &Device::flex())
+                        });
+                        step.map(drop)
+                    };
+                    // Those who are not the chief learn of it when they exchange something again.
+                    step().and_then(|()| step()).unwrap_err().to_string()
+                })
+            });
+            let workers: Vec<_> = workers.collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap())
+                .collect()
+        });
+        for error in errors {
+            let named = "the output of rank 1 has 4 tensors, where others have 3";
+            assert!(error.contains(named), "{error}");
+        }
+    }
+}

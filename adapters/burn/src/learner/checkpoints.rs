@@ -1,0 +1,197 @@
+//! Which of the learner's checkpoints a training goes on from.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use burn_core::store::ModuleRecord;
+use burn_optim::OptimizerRecord;
+use burn_optim::lr_scheduler::LrSchedulerRecord;
+use burn_train::checkpoint::Checkpoint;
+use meshwork_strategy::Rank;
+
+use super::Distributed;
+use crate::Error;
+
+impl Distributed {
+    /// The last epoch whose checkpoint the chief finds whole in `folder`, the one of the training;
+    /// all workers are told. `None` where there is none, and a training begins.
+    ///
+    /// Checkpoints are those that burn's `with_default_checkpointers` writes. One that a worker was
+    /// killed over is passed over. With it a job goes on after the loss of a worker, where its
+    /// workers are started again, as by `meshwork run --elastic 4:4`:
+    ///
+    /// ```no_run
+    /// # use burn_train::{Learner, LearnerModel, SupervisedTraining, TrainStep, InferenceStep};
+    /// # use burn_train::{TrainLoader, ValidLoader};
+    /// # use meshwork_burn::{Distributed, Error, GatherOutput};
+    /// # fn train<M: LearnerModel>(
+    /// #     train: TrainLoader<M>, valid: ValidLoader<M>, learner: Learner<M>,
+    /// # ) -> Result<(), Error>
+    /// # where <M as TrainStep>::Output: GatherOutput, <M as InferenceStep>::Output: GatherOutput {
+    /// let distributed = Distributed::from_env()?;
+    /// let last = distributed.last_checkpoint("/shared/mnist")?;
+    /// let mut training = SupervisedTraining::new("/shared/mnist", train, valid)
+    ///     .with_training_strategy(distributed.clone().into())
+    ///     .with_default_checkpointers()
+    ///     .num_epochs(10);
+    /// if let Some(epoch) = last {
+    ///     training = training.checkpoint(epoch);
+    /// }
+    /// let result = training.launch(learner);
+    /// distributed.leave() // tells whether to start again
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Checkpoints`] when the chief cannot look, which ends the job; [`Error::Strategy`];
+    /// [`Error::Left`].
+    pub fn last_checkpoint(&self, folder: impl AsRef<Path>) -> Result<Option<usize>, Error> {
+        let folder = folder.as_ref().join("checkpoint");
+        let mut strategy = self.shared.strategy();
+        let strategy = strategy.as_mut().ok_or(Error::Left)?;
+        let told = strategy.run(|replica| {
+            let own = match replica.replica_id() {
+                Rank::CHIEF => last_whole(&folder)?,
+                _ => None,
+            };
+            // Epochs count from 1.
+            let number = own.map_or(0, |epoch| epoch as u64);
+            let all = replica.all_gather_bytes(&number.to_le_bytes())?;
+            let rank = Rank::CHIEF;
+            let chiefs = all
+                .first()
+                .and_then(|bytes| bytes.as_slice().try_into().ok());
+            chiefs
+                .map(u64::from_le_bytes)
+                .ok_or(Error::OutputForm { rank })
+        })?;
+        let epoch = usize::try_from(told.into_first()).expect("an epoch is counted in usize");
+        Ok((epoch > 0).then_some(epoch))
+    }
+}
+
+/// The last epoch of which model, optimizer and scheduler are whole.
+fn last_whole(folder: &Path) -> Result<Option<usize>, Error> {
+    let epochs = match epochs(folder) {
+        Ok(epochs) => epochs,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(source) => {
+            let path = folder.to_owned();
+            return Err(Error::Checkpoints { path, source });
+        }
+    };
+    let mut latest_first = epochs.into_iter().rev();
+    Ok(latest_first.find(|epoch| {
+        is_whole::<ModuleRecord>(folder, "model", *epoch)
+            && is_whole::<OptimizerRecord>(folder, "optim", *epoch)
+            && is_whole::<LrSchedulerRecord>(folder, "scheduler", *epoch)
+    }))
+}
+
+/// Of which there is a model, whole or not.
+fn epochs(folder: &Path) -> io::Result<BTreeSet<usize>> {
+    let mut epochs = BTreeSet::new();
+    for entry in folder.read_dir()? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        let epoch = name
+            .strip_prefix("model-")
+            .and_then(|name| name.strip_suffix(".bpk"));
+        epochs.extend(epoch.and_then(|epoch| epoch.parse::<usize>().ok()));
+    }
+    Ok(epochs)
+}
+
+fn is_whole<R: Checkpoint>(folder: &Path, name: &str, epoch: usize) -> bool {
+    let loaded = R::load(folder.join(format!("{name}-{epoch}.bpk")));
+    loaded.is_ok_and(|record| record.checkpoint_into_bytes().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, thread};
+
+    use burn_core as burn;
+    use burn_core::module::{Module, Param};
+    use burn_core::tensor::{Device, Tensor};
+    use burn_optim::SgdConfig;
+    use burn_optim::lr_scheduler::exponential::ExponentialLrSchedulerConfig;
+    use meshwork_collectives::Group;
+    use meshwork_strategy::MultiWorkerMirroredStrategy;
+
+    use super::*;
+
+    #[derive(Module, Debug)]
+    struct Line {
+        weight: Param<Tensor<1>>,
+    }
+
+    /// Writes a checkpoint as burn's learner does.
+    fn save(folder: &Path, epoch: usize) {
+        let path = |name: &str| folder.join(format!("checkpoint/{name}-{epoch}.bpk"));
+        let line = Line {
+            weight: Param::from_data([1.0, 2.0, 3.0], &Device::flex()),
+        };
+        let rates = ExponentialLrSchedulerConfig::new(0.2, 0.9).init().unwrap();
+        Checkpoint::save(line.into_record(), path("model")).unwrap();
+        Checkpoint::save(SgdConfig::new().init().to_record(), path("optim")).unwrap();
+        Checkpoint::save(rates.to_record(), path("scheduler")).unwrap();
+    }
+
+    #[test]
+    fn the_last_whole_checkpoint_of_the_chief_is_told_to_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = folder.path().join("checkpoint");
+        let found = || {
+            thread::scope(|scope| {
+                let workers = Group::local(2).unwrap().into_iter().map(|group| {
+                    let folder = folder.path();
+                    scope.spawn(move || {
+                        let strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+                        let chief = strategy.is_chief();
+                        let distributed = Distributed::new(strategy);
+                        // The others need no access for this.
+                        let folder = if chief { folder } else { Path::new("nowhere") };
+                        let last = distributed.last_checkpoint(folder).unwrap();
+                        distributed.leave().unwrap();
+                        last
+                    })
+                });
+                let workers: Vec<_> = workers.collect();
+                let mut found = workers.into_iter().map(|worker| worker.join().unwrap());
+                let chiefs = found.next().unwrap();
+                assert!(found.all(|other| other == chiefs));
+                chiefs
+            })
+        };
+        assert_eq!(found(), None);
+        fs::create_dir(&files).unwrap();
+        fs::write(files.join("model-best.bpk"), b"").unwrap();
+        assert_eq!(found(), None);
+        for epoch in [2, 9, 10] {
+            save(folder.path(), epoch);
+        }
+        assert_eq!(found(), Some(10));
+        fs::remove_file(files.join("scheduler-10.bpk")).unwrap();
+        assert_eq!(found(), Some(9));
+        let model = files.join("model-9.bpk");
+        let whole = fs::read(&model).unwrap();
+        for len in [0, 7, whole.len() / 2, whole.len() - 1] {
+            fs::write(&model, &whole[..len]).unwrap();
+            assert_eq!(found(), Some(2), "{len} of {}", whole.len());
+        }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_listed_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("checkpoint"), b"no folder").unwrap();
+        let distributed = Distributed::new(MultiWorkerMirroredStrategy::alone().unwrap());
+        let error = distributed.last_checkpoint(folder.path()).unwrap_err();
+        assert!(matches!(&error, Error::Checkpoints { .. }), "{error:?}");
+        distributed.clone().leave().unwrap();
+        let error = distributed.last_checkpoint(folder.path()).unwrap_err();
+        assert!(matches!(&error, Error::Left), "{error:?}");
+    }
+}
