@@ -53,7 +53,7 @@ mod sys;
 pub mod tpu;
 mod value;
 
-pub use accelerator::{PjrtAccelerator, PjrtBuffer};
+pub use accelerator::{CompiledGraph, PjrtAccelerator, PjrtBuffer};
 pub use compile::CompileOptions;
 pub use device_info::DeviceInfo;
 pub use error::Error;
