@@ -59,7 +59,7 @@ pub use device_info::DeviceInfo;
 pub use error::Error;
 pub use hlo::{Instruction, OptimizedProgram};
 pub use platform::Platform;
-pub use stablehlo::CollectiveProgram;
+pub use stablehlo::{CollectiveProgram, module};
 pub use status::Status;
 pub use survey::open;
 pub use sys::{

@@ -23,7 +23,7 @@ use meshwork_accel::{
 pub(crate) use arrange::MOST_AXES;
 pub(crate) use collective::Collective;
 pub(crate) use elements::divided_in;
-pub(crate) use module::module;
+pub use module::module;
 pub use sample::CollectiveProgram;
 
 use arrange::Sizes;

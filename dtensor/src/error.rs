@@ -408,6 +408,14 @@ pub enum Error {
         #[source]
         source: meshwork_accel::Error,
     },
+    /// A step of a program cannot be in one graph with the others.
+    #[error("{op} cannot be compiled with the rest, as {why}: leave it out of the step")]
+    NotOneGraph {
+        /// What was done, and where the program did it.
+        op: String,
+        /// Why.
+        why: crate::Apart,
+    },
     /// `visit` showed other variables than at the beginning of the call.
     #[error(
         "the variables shown are not those that the compiled call began with: show the same ones"

@@ -118,7 +118,7 @@ pub use process::{
     local_devices, num_clients, num_global_devices, num_local_devices, preferred_device_type,
     shutdown_accelerator_system,
 };
-pub use program::Program;
+pub use program::{Apart, Program};
 pub use scalar::{Float, Number, Scalar};
 pub use scope::{MeshScope, current_default_mesh, full, range, zeros};
 pub use system::{Initialize, System};

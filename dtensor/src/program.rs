@@ -26,6 +26,7 @@ mod run;
 mod trace;
 
 use chain::Chain;
+pub use lower::Apart;
 use modules::Order;
 use relayouts::Relayouts;
 pub(crate) use trace::traced;

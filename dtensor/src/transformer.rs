@@ -123,6 +123,17 @@ impl Transformer {
         })
     }
 
+    /// The mean loss, and nothing learnt.
+    ///
+    /// # Errors
+    /// Those of the ops.
+    #[track_caller]
+    pub fn loss_of(&self, batch: &TokenBatch) -> Result<DTensor<f32>, Error> {
+        let own = variables(&self.table, &self.layers, &self.scores);
+        let own: Vec<DTensor<f32>> = own.into_iter().map(|own| own.value().clone()).collect();
+        self.loss(&own, batch)
+    }
+
     /// One step of training, and the mean loss before it.
     ///
     /// # Errors

@@ -19,12 +19,24 @@ use meshwork_accel::{ElementType, Error, Graph, GraphOp, Node};
 use super::arrange::MOST_AXES;
 use super::{Collective, IN_PLACE, Kernel, Type, Vector, each};
 
-/// The module of a graph.
+/// A graph as StableHLO, of one replica for each of its devices.
+///
+/// ```
+/// use meshwork_accel::{ElementType, Graph, GraphOp, Pointwise, Vector};
+/// use meshwork_accel_tpu::module;
+///
+/// let vector = Vector { element: ElementType::F32, len: 6 };
+/// let mut graph = Graph::new(8, vec![vector]);
+/// let exp = graph.add(GraphOp::Pointwise(Pointwise::Exp), &[0], "exp model.rs:7")?;
+/// graph.output(exp)?;
+/// assert!(module(&graph)?.contains("stablehlo.exponential"));
+/// # Ok::<(), meshwork_accel::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::UnsupportedOp`] and [`Error::UnsupportedElement`] for an op that elements do not have,
 /// [`Error::TooManyAxes`], and [`Error::Unsupported`] for an op that is not known here.
-pub(crate) fn module(graph: &Graph) -> Result<String, Error> {
+pub fn module(graph: &Graph) -> Result<String, Error> {
     let mut writer = Writer {
         graph,
         functions: HashMap::new(),
@@ -244,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_differs_is_a_table_and_what_does_not_is_none() {
-        let region = |start: usize| Region::new(&[4], &[start..start + 2]).unwrap();
+        let region = |start: usize| Region::new(&[4, 1], &[start..start + 2, 0..1]).unwrap();
         for (second, tables) in [(0, 0), (2, 1)] {
             let mut graph = Graph::new(2, vec![vector(4)]);
             let each = PerDevice::each(vec![region(0), region(second)]).unwrap();

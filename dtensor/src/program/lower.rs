@@ -40,9 +40,10 @@ pub(super) enum Piece {
     Step(usize),
 }
 
-/// Why a step is in no graph.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Apart {
+/// Why a step is in no module with others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Apart {
     /// Elements are looked at on the host, as no device has the op.
     OnHost,
     /// Devices do different things, as with shards of different sizes.

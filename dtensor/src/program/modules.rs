@@ -7,7 +7,7 @@ use meshwork_accel::{Error as Refusal, Graph};
 
 use super::lower::{Apart, Lowered, Piece, lowered};
 use super::{Program, Step};
-use crate::backend::{Bound, CompiledGraph, LocalDevices};
+use crate::backend::{Bound, CompiledGraph, LocalDevices, Recorder};
 use crate::{Context, Error};
 
 /// What a program does, in order, and how long it keeps what.
@@ -93,6 +93,30 @@ impl Program {
         }
         self.order = self.ordered(parts, explained);
         Ok(self)
+    }
+
+    /// The program as a graph, for devices that need not be there: those of its mesh stand for
+    /// them, whoever computes here.
+    ///
+    /// # Errors
+    /// [`Error::NotOneGraph`] where a step cannot be in it; of a program without steps, of tensors
+    /// of no elements, and those of [`Graph::add`].
+    pub fn graph(&self, context: &Context) -> Result<Graph, Error> {
+        let first = self.steps.first().and_then(|step| step.results.first());
+        let mesh = first.map(|first| self.values[*first].placement.layout().mesh());
+        let devices = mesh.and_then(|mesh| context.devices_of(mesh));
+        let devices = devices.ok_or(Error::NotHere)?;
+        let (_, backend) = Recorder::new(devices.clone(), None);
+        let site = LocalDevices { backend, devices };
+        let (pieces, apart) = lowered(self, context, &site, None)?;
+        if let Some((step, why)) = apart.first() {
+            let (op, why) = (self.steps[*step].origin(), *why);
+            return Err(Error::NotOneGraph { op, why });
+        }
+        match pieces.into_iter().next() {
+            Some(Piece::Graph(lowered)) => Ok(lowered.graph),
+            Some(Piece::Step(_)) | None => Err(Error::NotHere),
+        }
     }
 
     /// Step by step.
