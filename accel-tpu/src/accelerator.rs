@@ -5,6 +5,7 @@ mod buffer;
 mod collectives;
 mod compute;
 mod failure;
+mod graphs;
 mod kernels;
 mod lru_cache;
 mod pending;
@@ -20,6 +21,7 @@ use meshwork_accel::{
 };
 
 pub use buffer::PjrtBuffer;
+pub use graphs::CompiledGraph;
 
 use crate::stablehlo::{Kernel, Vector};
 use crate::{Buffer, DeviceInfo, PjrtClient, Platform, Status};
@@ -40,7 +42,8 @@ use pending::Pending;
 ///
 /// It has all capabilities: [`NativeCollectives`](meshwork_accel::NativeCollectives),
 /// [`Elementwise`](meshwork_accel::Elementwise), [`Matmul`](meshwork_accel::Matmul),
-/// [`Arrange`](meshwork_accel::Arrange) and [`Fold`](meshwork_accel::Fold).
+/// [`Arrange`](meshwork_accel::Arrange), [`Fold`](meshwork_accel::Fold) and
+/// [`Graphs`](meshwork_accel::Graphs).
 ///
 /// XLA computes with subnormal floats as zero on most devices. Every wait ends after the patience:
 /// a minute, unless [`with_patience`](Self::with_patience) says otherwise.

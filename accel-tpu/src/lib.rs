@@ -53,13 +53,13 @@ mod sys;
 pub mod tpu;
 mod value;
 
-pub use accelerator::{PjrtAccelerator, PjrtBuffer};
+pub use accelerator::{CompiledGraph, PjrtAccelerator, PjrtBuffer};
 pub use compile::CompileOptions;
 pub use device_info::DeviceInfo;
 pub use error::Error;
 pub use hlo::{Instruction, OptimizedProgram};
 pub use platform::Platform;
-pub use stablehlo::CollectiveProgram;
+pub use stablehlo::{CollectiveProgram, module};
 pub use status::Status;
 pub use survey::open;
 pub use sys::{

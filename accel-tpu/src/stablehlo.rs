@@ -7,12 +7,15 @@ mod choose;
 mod collective;
 mod compute;
 mod convert;
+mod each;
 mod elements;
+mod module;
 mod sample;
 
 use std::fmt::{self, Display, Write};
 use std::ops::Range;
 
+pub(crate) use meshwork_accel::Vector;
 use meshwork_accel::{
     Arrangement, ElementType, Pairwise, Pointwise, ProductShape, ReduceOp, Region, StridedSlice,
 };
@@ -20,6 +23,7 @@ use meshwork_accel::{
 pub(crate) use arrange::MOST_AXES;
 pub(crate) use collective::Collective;
 pub(crate) use elements::divided_in;
+pub use module::module;
 pub use sample::CollectiveProgram;
 
 use arrange::Sizes;
@@ -67,13 +71,6 @@ pub(crate) enum Kernel {
     /// The elements of one such vector where those of another, of the type named, are not 0, and
     /// else those of a third.
     Select(Vector, ElementType),
-}
-
-/// Elements in a row.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct Vector {
-    pub(crate) element: ElementType,
-    pub(crate) len: usize,
 }
 
 impl Kernel {
@@ -213,6 +210,9 @@ impl Display for Type {
     }
 }
 
+/// What says that a result may take the memory of an argument.
+const IN_PLACE: &str = " {tf.aliasing_output = 0 : i32}";
+
 /// A program of one function, as far as it is written.
 #[derive(Debug)]
 struct Function {
@@ -228,7 +228,7 @@ impl Function {
 
     /// A function whose result may take the memory of its first argument.
     fn in_place(arguments: &[Type]) -> Self {
-        Self::with(arguments, " {tf.aliasing_output = 0 : i32}")
+        Self::with(arguments, IN_PLACE)
     }
 
     fn with(arguments: &[Type], first: &str) -> Self {

@@ -24,7 +24,7 @@
 //! Map of the crate: `element_type` and `element` (what can be moved and reduced), `reduce_op` and
 //! `reduce` (what each op means, on host slices), `kernel` (the loops), `device` and
 //! `device_buffer` (what is known of one), `accelerator` (the trait), `capability`, `communicator`,
-//! `compute`, `arrange` and `strided_slice` (what some backends can do beyond it), `number` and
+//! `compute`, `arrange`, `strided_slice` and `graph` (what some backends can do beyond it), `number` and
 //! `convert` (what an element is as one of another type), `shape` (what they check first),
 //! `memory_budget` (what they keep a memory limit by), `pinned_buffer` (pinned host memory),
 //! `error`, `conformance` (the suite).
@@ -47,6 +47,7 @@ mod device_buffer;
 mod element;
 mod element_type;
 mod error;
+mod graph;
 mod kernel;
 mod memory_budget;
 mod number;
@@ -71,6 +72,7 @@ pub use device_buffer::{DeviceBuffer, extent};
 pub use element::{Element, ElementTask};
 pub use element_type::ElementType;
 pub use error::{Absence, Error};
+pub use graph::{Graph, GraphOp, Graphs, Groups, Node, PerDevice, Vector};
 pub use memory_budget::{MemoryBudget, MemoryReservation};
 pub use pinned_buffer::{HostMemory, NotPinned, PinnedBuffer};
 pub use reduce::{Reduction, balanced_split, reduce_slice};

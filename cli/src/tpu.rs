@@ -2,6 +2,7 @@
 
 mod compile;
 mod report;
+mod train;
 
 use std::env;
 use std::io::{self, Write};
@@ -37,9 +38,18 @@ pub(crate) struct Compile {
     #[arg(long, value_name = "NAME")]
     topology: TopologyName,
 
-    /// A collective over all devices
+    /// A collective over all devices, or a step of training
     #[arg(long, value_enum, default_value_t = Program::AllReduce)]
     program: Program,
+
+    /// What the step trains
+    #[arg(long, value_enum, value_name = "MODEL")]
+    model: Option<Model>,
+
+    /// Over how many devices the model is cut, each batch over as many as this leaves [default: the
+    /// most of 4, 2 and 1 that divide the devices]
+    #[arg(long, value_name = "NUMBER")]
+    parts: Option<usize>,
 
     /// The bytes that each device brings, with K, M or G for powers of 1,024
     #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = size)]
@@ -70,17 +80,28 @@ enum Program {
     AllToAll,
     /// What each device has, on the next
     Permute,
+    /// A loss, its gradients and what they change, of --model
+    TrainStep,
 }
 
-impl From<Program> for CollectiveProgram {
-    fn from(program: Program) -> Self {
-        match program {
-            Program::AllReduce => Self::AllReduce,
-            Program::AllGather => Self::AllGather,
-            Program::ReduceScatter => Self::ReduceScatter,
-            Program::AllToAll => Self::AllToAll,
-            Program::Permute => Self::Permute,
-        }
+/// What a step trains.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Model {
+    /// A decoder of text by Adam, cut over batch and heads
+    TensorParallel,
+}
+
+impl Program {
+    /// The collective; none for a step of training.
+    const fn collective(self) -> Option<CollectiveProgram> {
+        Some(match self {
+            Self::AllReduce => CollectiveProgram::AllReduce,
+            Self::AllGather => CollectiveProgram::AllGather,
+            Self::ReduceScatter => CollectiveProgram::ReduceScatter,
+            Self::AllToAll => CollectiveProgram::AllToAll,
+            Self::Permute => CollectiveProgram::Permute,
+            Self::TrainStep => return None,
+        })
     }
 }
 
@@ -90,6 +111,29 @@ pub(crate) enum TpuError {
     /// The plugin, or what it was asked.
     #[error(transparent)]
     Plugin(#[from] meshwork_accel_tpu::Error),
+    /// A step of training without a model.
+    #[error("--program train-step does not say what it trains: add --model tensor-parallel")]
+    NoModel,
+    /// A model, or parts of one, without a step of training.
+    #[error("--model and --parts say what a step trains: add --program train-step")]
+    NoStep,
+    /// A model cannot be cut so.
+    #[error(
+        "--parts {parts} does not divide {devices} devices and the {heads} heads of the model: give {example}"
+    )]
+    Parts {
+        /// The parts asked for.
+        parts: usize,
+        /// How many devices the slice has.
+        devices: usize,
+        /// How many heads there are.
+        heads: usize,
+        /// What would do.
+        example: usize,
+    },
+    /// The step cannot be traced, or not as one program.
+    #[error(transparent)]
+    Step(#[from] meshwork_dtensor::Error),
     /// The program cannot be read.
     #[error("{} cannot be read", path.display())]
     Read {

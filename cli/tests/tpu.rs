@@ -52,6 +52,51 @@ fn names_of_no_slice_are_refused_before_anything_is_loaded() {
 }
 
 #[test]
+fn steps_that_say_half_of_what_they_are_are_refused_in_a_line() {
+    let topology = ["--topology", "v5e:2x4"];
+    let with = |args: &[&'static str]| [&topology[..], args].concat();
+    check_refused(
+        &with(&["--program", "train-step"]),
+        "--program train-step does not say what it trains: add --model tensor-parallel",
+    );
+    check_refused(
+        &with(&["--model", "tensor-parallel"]),
+        "--model and --parts say what a step trains: add --program train-step",
+    );
+}
+
+#[test]
+fn a_step_of_training_is_compiled_for_slices_that_are_not_there() {
+    let fetched = Wheel::LIBTPU.fetch(env!("CARGO_TARGET_TMPDIR"));
+    let Some(libtpu) = Need::Pjrt.or_skip(fetched) else {
+        return;
+    };
+    let step = ["--program", "train-step", "--model", "tensor-parallel"];
+    let output = meshwork(&libtpu, &[&["--topology", "v5e:2x4"], &step[..]].concat());
+    let (said, complaint) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{complaint}");
+    for part in [
+        "on data 2 by model 4: ",
+        " ops in one module",
+        "all-reduce: each device receives ",
+        "predicted: ",
+        "memory of a device: arguments ",
+    ] {
+        assert!(said.contains(part), "{part} in\n{said}");
+    }
+    let refused = meshwork(
+        &libtpu,
+        &[&["--topology", "v5e:2x4", "--parts", "3"], &step[..]].concat(),
+    );
+    let complaint = String::from_utf8_lossy(&refused.stderr);
+    let line = "--parts 3 does not divide 8 devices and the 8 heads of the model: give 4";
+    assert!(complaint.contains(line), "{complaint}");
+}
+
+#[test]
 fn a_missing_plugin_is_named() {
     check_refused(
         &["--topology", "v5e:2x4"],

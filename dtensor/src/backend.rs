@@ -15,11 +15,15 @@ use ndarray::ArrayViewD;
 use crate::{DeviceType, Error, Scalar};
 
 mod choose;
+mod graphs;
 mod local_devices;
+mod recorder;
 mod search;
 mod typed;
 
+pub(crate) use graphs::CompiledGraph;
 pub(crate) use local_devices::{DeviceBlocks, LocalDevices};
+pub(crate) use recorder::{Bound, Recorder, Unlike};
 pub(crate) use typed::Whole;
 use typed::{Arithmetic, Links, Memory, Raw, Shaping, Typed};
 
@@ -55,6 +59,9 @@ struct Parts {
     arithmetic: Option<Arc<dyn Arithmetic>>,
     shaping: Option<Arc<dyn Shaping>>,
     links: Option<Arc<dyn Links>>,
+    graphs: Option<Arc<dyn graphs::Together>>,
+    /// Where it takes note of what it is asked, instead of doing it.
+    recorder: Option<Arc<Recorder>>,
     /// Elements that it has refused to compute with.
     refused: AtomicU32,
     tally: TransferStats,
@@ -79,6 +86,8 @@ impl Backend {
                 arithmetic: None,
                 shaping: None,
                 links: None,
+                graphs: None,
+                recorder: None,
                 refused: AtomicU32::new(0),
                 tally: TransferStats::default(),
             },
@@ -422,6 +431,7 @@ impl Debug for Parts {
             .field("arithmetic", &self.arithmetic.is_some())
             .field("arrangement", &self.shaping.is_some())
             .field("collectives", &self.links.is_some())
+            .field("graphs", &self.graphs.is_some())
             .field("tally", &self.tally)
             .finish_non_exhaustive()
     }

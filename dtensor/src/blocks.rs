@@ -100,6 +100,12 @@ impl<T: Scalar> Blocks<T> {
         Ok(carried)
     }
 
+    /// Whether no other blocks share those on devices.
+    pub(crate) fn are_spare(&self) -> bool {
+        let mut there = self.there.get().into_iter().flatten();
+        there.all(|block| Arc::strong_count(block) == 1)
+    }
+
     /// Those on devices; none before they were carried there.
     pub(crate) fn stored(&self) -> Option<&DeviceBlocks> {
         self.there.get()

@@ -48,6 +48,8 @@ pub struct Compiled<S, I, O, F> {
 struct Specialised<O> {
     arguments: Vec<Described>,
     program: Program,
+    /// What the variables were, without elements.
+    without_elements: Vec<AnyTensor>,
     /// What the function returned, without elements.
     outputs: O,
 }
@@ -141,10 +143,19 @@ where
             return self.trace(variables, inputs, arguments);
         };
         let specialised = self.known.remove(known);
-        let ran = specialised.program.run(given);
+        // The program has the only copies, so that it may use their memory up.
+        let mut empty = specialised.without_elements.iter().cloned();
+        variables::replace(variables, &mut empty)?;
+        let ran = specialised.program.run(&given);
         let outputs = specialised.outputs.without_elements();
         self.known.push(specialised);
-        let mut made = ran?.into_iter();
+        let mut made = match ran {
+            Ok(made) => made.into_iter(),
+            Err(error) => {
+                variables::replace(variables, &mut given.into_iter())?;
+                return Err(error);
+            }
+        };
         variables::replace(variables, &mut made)?;
         outputs.replaced(&mut made.map(Erased))
     }
@@ -167,13 +178,21 @@ where
         let taken = listed(inputs).map(|tensor| tensor.untraced().given(&recording));
         let taken: Vec<AnyTensor> = taken.collect();
         let inputs = inputs.replaced(&mut taken.iter().cloned().map(Erased))?;
+        let context = before.iter().chain(&taken).next();
+        let context = context.map(|tensor| tensor.context().clone());
         let specialised = (self.function)(variables, &inputs).and_then(|returned| {
             let outputs: Vec<AnyTensor> = variables::values(variables)
                 .into_iter()
                 .chain(listed(&returned))
                 .collect();
             let given: Vec<AnyTensor> = watched.into_iter().chain(taken).collect();
-            Ok((traced(&recording, &given, &outputs)?, returned))
+            let program = traced(&recording, &given, &outputs)?;
+            recording.close();
+            let program = match &context {
+                Some(context) => program.compiled(context)?,
+                None => program,
+            };
+            Ok((program, returned))
         });
         recording.close();
         let (program, returned) = match specialised {
@@ -196,6 +215,7 @@ where
         self.known.push(Specialised {
             arguments,
             program,
+            without_elements: before.iter().map(|value| value.emptied()).collect(),
             outputs: returned.without_elements(),
         });
         Ok(returned)

@@ -118,6 +118,20 @@ impl Context {
         }))
     }
 
+    /// The same client with other backends, and without its group.
+    fn recorded(
+        &self,
+        backends: BTreeMap<DeviceType, Backend>,
+        placements: HashMap<Mesh, Arc<DevicePlacement>>,
+    ) -> Self {
+        let recorded = Self::new(self.client().clone(), self.index(), ProcessGroup::Left);
+        let lock = recorded.0.backends.lock();
+        *lock.unwrap_or_else(PoisonError::into_inner) = backends;
+        let lock = recorded.0.device_placement.lock();
+        *lock.unwrap_or_else(PoisonError::into_inner) = placements;
+        recorded
+    }
+
     /// The client whose devices meshes are made of.
     #[must_use]
     pub fn client(&self) -> &Client {

@@ -388,6 +388,34 @@ pub enum Error {
         /// Where the program did it.
         at: &'static std::panic::Location<'static>,
     },
+    /// The backend does not compile a step, though it has the ops that it is made of.
+    #[error("{op} cannot be compiled for its devices: leave it out of the compiled function")]
+    NotCompiled {
+        /// What was done, and where the program did it.
+        op: String,
+        /// What the compiler says.
+        #[source]
+        source: meshwork_accel::Error,
+    },
+    /// The backend compiles each step, and not all of them as one program.
+    #[error(
+        "{steps} steps cannot be compiled as one program, though each can: compile a part of them"
+    )]
+    NotCompiledTogether {
+        /// How many.
+        steps: usize,
+        /// What the compiler says.
+        #[source]
+        source: meshwork_accel::Error,
+    },
+    /// A step of a program cannot be in one graph with the others.
+    #[error("{op} cannot be compiled with the rest, as {why}: leave it out of the step")]
+    NotOneGraph {
+        /// What was done, and where the program did it.
+        op: String,
+        /// Why.
+        why: crate::Apart,
+    },
     /// `visit` showed other variables than at the beginning of the call.
     #[error(
         "the variables shown are not those that the compiled call began with: show the same ones"

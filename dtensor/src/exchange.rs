@@ -9,10 +9,12 @@ use crate::context::Context;
 use crate::transfer_plan::{BlockSource, Exchange, LocalPart, Runs, Target, TransferPlan};
 use crate::{Error, Scalar};
 
+mod collectives;
 mod devices;
 mod pooled_blocks;
 mod rounds;
 
+pub(crate) use collectives::record;
 pub(crate) use devices::run_there;
 pub(crate) use pooled_blocks::PooledBlocks;
 use rounds::{Round, exchange_messages, reduce};

@@ -58,7 +58,7 @@
 //! devices are where), `backend` (accelerators that hold blocks and compute), `blocks` (here, there
 //! or both), `tensor` (the values), `scalar` (their elements), `ops` (what is done to them),
 //! `record` (ops as data), `tape` (gradients), `optimizer`,
-//! `program` and `compiled` (whole steps),
+//! `program` and `compiled` (whole steps), `transformer` (one to measure them by),
 //! `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`, `transfer_plan` (a plan
 //! as exchanges of blocks: pure) and `exchange` (carried out), `error`.
 #![forbid(unsafe_code)]
@@ -89,6 +89,7 @@ mod tensor;
 #[cfg(test)]
 mod testing;
 mod transfer_plan;
+mod transformer;
 mod variable;
 
 // Callers name the elements of tensors, and what they are.
@@ -117,12 +118,13 @@ pub use process::{
     local_devices, num_clients, num_global_devices, num_local_devices, preferred_device_type,
     shutdown_accelerator_system,
 };
-pub use program::Program;
+pub use program::{Apart, Program};
 pub use scalar::{Float, Number, Scalar};
 pub use scope::{MeshScope, current_default_mesh, full, range, zeros};
 pub use system::{Initialize, System};
 pub use tape::Tape;
 pub use tensor::DTensor;
+pub use transformer::{TokenBatch, Transformer, TransformerSizes};
 pub use variable::{DVariable, SavedAs};
 
 /// Chapters of the book, whose programs are compiled and run.

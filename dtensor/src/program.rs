@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   recording ──trace──► steps ──dead, repeats──► ──relayouts──► ──fuse──► steps ──run──► tensors
+//!                                                                            └─lower─► modules ─┘
 //! ```
 
 use std::fmt::{self, Display};
@@ -16,6 +17,8 @@ use crate::record::{AnyTensor, Primitive};
 mod chain;
 mod dead;
 mod fuse;
+mod lower;
+mod modules;
 mod perform;
 mod relayouts;
 mod repeats;
@@ -23,6 +26,8 @@ mod run;
 mod trace;
 
 use chain::Chain;
+pub use lower::Apart;
+use modules::Order;
 use relayouts::Relayouts;
 pub(crate) use trace::traced;
 
@@ -40,6 +45,7 @@ pub struct Program {
     steps: Vec<Step>,
     recorded: usize,
     relayouts: Relayouts,
+    order: Order,
 }
 
 /// What is known of a value before it is there.
@@ -83,7 +89,7 @@ impl Program {
         self.merge_repeats();
         self.drop_dead();
         self.fuse();
-        Ok(self)
+        Ok(self.in_order())
     }
 
     /// How many steps there are.
@@ -135,6 +141,7 @@ impl Display for Program {
             "{recorded} ops in {steps} steps, from {inputs} inputs to {outputs} outputs"
         )?;
         writeln!(f, "{}", self.relayouts)?;
+        writeln!(f, "{}", self.order.explained)?;
         for input in &self.inputs {
             writeln!(f, "  %{input} = input  {}", self.values[*input])?;
         }

@@ -22,7 +22,7 @@ mod any_tensor;
 mod primitive;
 mod recording;
 
-pub(crate) use any_tensor::{AnyTensor, Tensor, with_float, with_scalar};
+pub(crate) use any_tensor::{AnyTensor, Tensor, made_of, with_float, with_scalar};
 pub(crate) use primitive::Primitive;
 pub(crate) use recording::{Node, Purpose, Recording};
 

@@ -6,9 +6,10 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use meshwork_layout::ops::{Op, TensorLayout};
-use meshwork_layout::{Layout, LayoutPattern};
+use meshwork_layout::{Layout, LayoutPattern, Relayout};
 use ndarray::ArrayD;
 
+use crate::backend::{Backend, DeviceBlocks};
 use crate::blocks::Blocks;
 use crate::device_placement::DevicePlacement;
 use crate::exchange::{self, Block};
@@ -277,17 +278,36 @@ impl<T: Scalar> DTensor<T> {
     fn moved_there(
         &self,
         transfer_plan: &TransferPlan,
-        to: &Layout,
+        layout: &Layout,
     ) -> Result<Option<Arc<Blocks<T>>>, Error> {
-        let sites = [self.layout(), to].map(|layout| self.context.site(layout.mesh()));
+        let sites = [self.layout(), layout].map(|layout| self.context.site(layout.mesh()));
         let ([Some(from), Some(to)], Some(blocks)) = (&sites, self.blocks.stored()) else {
             return Ok(None);
         };
         if !from.has(blocks) || !to.has(blocks) {
             return Ok(None);
         }
+        if from.backend.recorder().is_some() {
+            return self.recorded(layout, &from.backend, blocks);
+        }
         let moved =
             exchange::run_there::<T>(transfer_plan, [from, to], self.blocks.shapes(), blocks)?;
+        Ok(moved.map(|(sizes, blocks)| Blocks::there(&self.context, sizes, blocks)))
+    }
+
+    /// The blocks by another layout, as values of a graph.
+    fn recorded(
+        &self,
+        layout: &Layout,
+        backend: &Backend,
+        blocks: &DeviceBlocks,
+    ) -> Result<Option<Arc<Blocks<T>>>, Error> {
+        let plan = Relayout::new(self.layout(), layout, self.shape(), size_of::<T>())?.plan()?;
+        let ends = [
+            self.context.device_placement(self.layout().mesh())?,
+            self.context.device_placement(layout.mesh())?,
+        ];
+        let moved = exchange::record::<T>(&plan, [&ends[0], &ends[1]], backend, blocks)?;
         Ok(moved.map(|(sizes, blocks)| Blocks::there(&self.context, sizes, blocks)))
     }
 

@@ -184,29 +184,13 @@ impl Builder<'_> {
 
     /// Whole blocks of other ranks.
     fn permuted(&self) -> Result<Vec<BlockSpec>, Error> {
-        let mut donors = self.donors()?;
+        let mut donors = permutation(self.plan, self.step)?.into_iter();
         self.block_specs(|rank, block| {
-            let key = key(self.step.after(), rank, block);
-            // A block of that kind for each rank that is to have one, or the plan is none.
-            let donor = donors.get_mut(&key).and_then(Vec::pop).unwrap_or(rank);
+            let donor = donors.next().unwrap_or(rank);
             let mut moves = Vec::new();
             self.take(donor, block, &mut vec![block.clone()], &mut moves)?;
             Ok(BlockParts::Joined(moves, None))
         })
-    }
-
-    /// The ranks that have each block and term before the step.
-    fn donors(&self) -> Result<BTreeMap<Key, Vec<MeshRank>>, Error> {
-        let mut donors: BTreeMap<_, Vec<MeshRank>> = BTreeMap::new();
-        let before = self.step.before();
-        for rank in before.mesh().ranks() {
-            let block = before.shard(rank, self.plan.shape())?;
-            donors
-                .entry(key(before, rank, &block))
-                .or_default()
-                .push(rank);
-        }
-        Ok(donors)
     }
 
     /// The part that each rank keeps of what its group has, a term from each.
@@ -222,11 +206,7 @@ impl Builder<'_> {
 
     /// Each rank's own block as a term, or one that changes nothing.
     fn terms(&self) -> Result<Vec<BlockSpec>, Error> {
-        let cuts = |placement: &MeshPlacement| -> usize {
-            placement.axes().flatten().map(DimPart::size).product()
-        };
-        // All ranks of a group had the same, so one of them has to speak for all.
-        let had_copies = cuts(self.step.before()) == cuts(self.step.after());
+        let had_copies = had_copies(self.step);
         self.block_specs(|rank, block| {
             let is_first = self.step.over().iter().all(|part| part.coord(rank) == 0);
             let mut moves = Vec::new();
@@ -367,6 +347,32 @@ impl Builder<'_> {
     fn device(&self, placement: &MeshPlacement, rank: MeshRank) -> Result<MeshRank, Error> {
         Ok(self.plan.device_rank(placement, rank)?)
     }
+}
+
+/// For each rank after a permutation, in their order, the one whose block it then has.
+pub(crate) fn permutation(plan: &Plan, step: &Step) -> Result<Vec<MeshRank>, Error> {
+    let mut donors: BTreeMap<Key, Vec<MeshRank>> = BTreeMap::new();
+    let (before, after) = (step.before(), step.after());
+    for rank in before.mesh().ranks() {
+        let block = before.shard(rank, plan.shape())?;
+        let donors = donors.entry(key(before, rank, &block)).or_default();
+        donors.push(rank);
+    }
+    let donor = |rank: MeshRank| {
+        let key = key(after, rank, &after.shard(rank, plan.shape())?);
+        // A block of that kind for each rank that is to have one, or the plan is none.
+        Ok(donors.get_mut(&key).and_then(Vec::pop).unwrap_or(rank))
+    };
+    after.mesh().ranks().map(donor).collect()
+}
+
+/// Whether all ranks of a group had the same before a step that makes terms of it, so that one of
+/// them has to speak for all.
+pub(crate) fn had_copies(step: &Step) -> bool {
+    let cuts = |placement: &MeshPlacement| -> usize {
+        placement.axes().flatten().map(DimPart::size).product()
+    };
+    cuts(step.before()) == cuts(step.after())
 }
 
 fn key(placement: &MeshPlacement, rank: MeshRank, block: &Ranges) -> Key {

@@ -8,6 +8,8 @@
 
 #[path = "../../accel-cuda/tests/support/cc.rs"]
 mod cc;
+#[path = "accelerated/compiled.rs"]
+mod compiled;
 #[path = "accelerated/counting.rs"]
 mod counting;
 #[path = "accelerated/cuda.rs"]

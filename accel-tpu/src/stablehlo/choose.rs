@@ -75,18 +75,29 @@ pub(super) fn take(sizes: [usize; 3], element: ElementType, indices: Vector) -> 
 /// The program that makes a row of each index, of which there are some.
 pub(super) fn one_hot(indices: Vector, classes: &Range<usize>, element: ElementType) -> String {
     let mut main = Function::new(&[indices.into()]);
+    let all = Type::Array(ElementType::I64, Sizes::of(&[indices.len, classes.len()]));
+    let first = main.constant(&classes.start.to_string(), all);
+    rows(main, indices, &first, all.of(element), classes.len())
+}
+
+/// The rest of that program, by the first class, which stands at each element of the rows.
+pub(super) fn rows(
+    mut main: Function,
+    indices: Vector,
+    first: &str,
+    ones: Type,
+    classes: usize,
+) -> String {
     let (places, all) = places(&mut main, "%arg0", indices);
-    let rows = Type::Array(ElementType::I64, Sizes::of(&[indices.len, classes.len()]));
+    let rows = ones.of(ElementType::I64);
     let places = along(&mut main, &places, all, 0, rows);
     let numbers = main.value("iota", &[], " {iota_dimension = 1 : i64}", rows);
-    let first = main.constant(&classes.start.to_string(), rows);
-    let operands = [(numbers.as_str(), rows), (first.as_str(), rows)];
+    let operands = [(numbers.as_str(), rows), (first, rows)];
     let numbers = main.value("add", &operands, "", rows);
     let right = compared(&mut main, "EQ", "SIGNED", rows, [&places, &numbers]);
     let truth = rows.of(ElementType::Bool);
-    let ones = rows.of(element);
     let ones_of = main.value("convert", &[(right.as_str(), truth)], "", ones);
-    let row = flat(element, indices.len * classes.len());
+    let row = flat(ones.element(), indices.len * classes);
     let value = main.value("reshape", &[(ones_of.as_str(), ones)], "", row);
     main.finish(&value, row)
 }
@@ -107,7 +118,7 @@ pub(super) fn choice(vector: Vector, condition: ElementType) -> String {
 
 /// Indices as what they are compared as; unsigned ones that this cannot hold become negative, and
 /// no axis has those either.
-fn places(main: &mut Function, value: &str, indices: Vector) -> (String, Type) {
+pub(super) fn places(main: &mut Function, value: &str, indices: Vector) -> (String, Type) {
     let kind = Type::from(indices);
     let all = kind.of(ElementType::I64);
     let value = super::elements::convert(main, value, kind, all);

@@ -22,42 +22,44 @@ pub(crate) enum Collective {
 }
 
 impl Collective {
-    /// The program for this many devices, of which lengths that are scattered are multiples; `None`
-    /// for an op that the elements do not have.
+    /// The program for this many devices in one group, of which lengths that are scattered are
+    /// multiples; `None` for an op that the elements do not have.
     pub(crate) fn program(&self, devices: usize) -> Option<String> {
+        self.within(&[(0..devices).collect()])
+    }
+
+    /// The program for devices in groups of one size.
+    pub(super) fn within(&self, groups: &[Vec<usize>]) -> Option<String> {
+        let shares = groups.first().map_or(1, Vec::len).max(1);
         match self {
             Self::AllReduce(op, vector) => {
                 let parts = Parts {
-                    devices,
+                    groups,
                     of: vector.len,
                     keep: Keep::All,
                 };
                 reduction(*op, *vector, parts)
             }
             Self::ReduceScatter(op, vector) => {
-                let of = vector.len / devices.max(1);
-                reduction(
-                    *op,
-                    *vector,
-                    Parts {
-                        devices,
-                        of,
-                        keep: Keep::Own,
-                    },
-                )
+                let parts = Parts {
+                    groups,
+                    of: vector.len / shares,
+                    keep: Keep::Own,
+                };
+                reduction(*op, *vector, parts)
             }
             Self::AllGather(vector) => {
                 let mut main = Function::new(&[(*vector).into()]);
                 let gathered = Vector {
-                    len: vector.len * devices,
+                    len: vector.len * shares,
                     ..*vector
                 };
-                let all = gather(&mut main, "%arg0", *vector, devices);
+                let all = gather(&mut main, "%arg0", *vector, groups);
                 Some(main.finish(&all, gathered.into()))
             }
             Self::AllToAll(vector) => {
                 let mut main = Function::new(&[(*vector).into()]);
-                let dealt = deal(&mut main, *vector, devices);
+                let dealt = deal(&mut main, *vector, groups);
                 Some(main.finish(&dealt, (*vector).into()))
             }
             Self::Permute(vector, pairs) => Some(permutation(*vector, pairs)),
@@ -99,8 +101,8 @@ fn permutation(vector: Vector, pairs: &[(usize, usize)]) -> String {
 
 /// The part of a reduction's result that each device keeps.
 #[derive(Clone, Copy, Debug)]
-struct Parts {
-    devices: usize,
+struct Parts<'a> {
+    groups: &'a [Vec<usize>],
     /// Elements of the result.
     of: usize,
     keep: Keep,
@@ -112,7 +114,7 @@ enum Keep {
     Own,
 }
 
-fn reduction(op: ReduceOp, vector: Vector, parts: Parts) -> Option<String> {
+fn reduction(op: ReduceOp, vector: Vector, parts: Parts<'_>) -> Option<String> {
     if !op.supports(vector.element) {
         return None;
     }
@@ -141,7 +143,7 @@ fn native(
     main: &mut Function,
     op: ReduceOp,
     vector: Vector,
-    parts: Parts,
+    parts: Parts<'_>,
     result: Vector,
 ) -> String {
     let wide = computed_in(vector.element);
@@ -155,7 +157,7 @@ fn native(
     );
     let operand = [(input.as_str(), Type::from(vector).of(wide))];
     let result = Type::from(result);
-    let groups = groups(parts.devices);
+    let groups = listed(parts.groups);
     let (collective, rest) = match parts.keep {
         Keep::All => ("all_reduce", format!("{region} {{{groups}}}")),
         Keep::Own => (
@@ -181,16 +183,16 @@ const fn is_native(op: ReduceOp, element: ElementType) -> bool {
 }
 
 /// For other ops: all inputs everywhere, combined one by one.
-fn fold(main: &mut Function, op: ReduceOp, vector: Vector, parts: Parts) -> Option<String> {
+fn fold(main: &mut Function, op: ReduceOp, vector: Vector, parts: Parts<'_>) -> Option<String> {
     let result = Vector {
         len: parts.of,
         ..vector
     };
-    let shares = parts.devices;
+    let shares = parts.groups.first().map_or(1, Vec::len);
     let all = match parts.keep {
-        Keep::All => gather(main, "%arg0", vector, shares),
+        Keep::All => gather(main, "%arg0", vector, parts.groups),
         // Each device only needs its own block of the others.
-        Keep::Own => deal(main, vector, shares),
+        Keep::Own => deal(main, vector, parts.groups),
     };
     let source = Vector {
         len: result.len * shares,
@@ -217,23 +219,25 @@ fn fold(main: &mut Function, op: ReduceOp, vector: Vector, parts: Parts) -> Opti
     total
 }
 
-/// Block `i` of device `j` becomes block `j` of device `i`.
-fn deal(main: &mut Function, vector: Vector, devices: usize) -> String {
+/// Block `i` of device `j` of a group becomes block `j` of device `i`.
+fn deal(main: &mut Function, vector: Vector, groups: &[Vec<usize>]) -> String {
+    let shares = groups.first().map_or(1, Vec::len);
     let attributes = format!(
-        " {{split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = {devices} : i64, {}}}",
-        groups(devices)
+        " {{split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = {shares} : i64, {}}}",
+        listed(groups)
     );
     let (input, bits) = main.bits_of("%arg0", vector.into());
     let dealt = main.value("all_to_all", &[(input.as_str(), bits)], &attributes, bits);
     main.of_bits(&dealt, vector.into())
 }
 
-fn gather(main: &mut Function, input: &str, vector: Vector, devices: usize) -> String {
+fn gather(main: &mut Function, input: &str, vector: Vector, groups: &[Vec<usize>]) -> String {
+    let shares = groups.first().map_or(1, Vec::len);
     let gathered = Vector {
-        len: vector.len * devices,
+        len: vector.len * shares,
         ..vector
     };
-    let attributes = format!(" {{all_gather_dim = 0 : i64, {}}}", groups(devices));
+    let attributes = format!(" {{all_gather_dim = 0 : i64, {}}}", listed(groups));
     let (input, bits) = main.bits_of(input, vector.into());
     let kind = Type::from(gathered);
     let all = main.value(
@@ -245,12 +249,18 @@ fn gather(main: &mut Function, input: &str, vector: Vector, devices: usize) -> S
     main.of_bits(&all, kind)
 }
 
-/// All devices in one group.
-fn groups(devices: usize) -> String {
-    let list: Vec<_> = (0..devices).map(|device| device.to_string()).collect();
+/// Groups of one size as an attribute.
+fn listed(groups: &[Vec<usize>]) -> String {
+    let size = groups.first().map_or(0, Vec::len);
+    let list = groups.iter().map(|group| {
+        let places: Vec<String> = group.iter().map(ToString::to_string).collect();
+        format!("[{}]", places.join(", "))
+    });
+    let list: Vec<String> = list.collect();
     format!(
-        "replica_groups = dense<[[{}]]> : tensor<1x{devices}xi64>",
-        list.join(", ")
+        "replica_groups = dense<[{}]> : tensor<{}x{size}xi64>",
+        list.join(", "),
+        groups.len()
     )
 }
 

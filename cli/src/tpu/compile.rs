@@ -2,14 +2,17 @@ use std::fs;
 use std::time::Instant;
 
 use meshwork_accel_tpu::tpu::{Slice, topology};
-use meshwork_accel_tpu::{CollectiveProgram, CompileOptions, Platform, Plugin};
+use meshwork_accel_tpu::{CompileOptions, Platform, Plugin};
 use meshwork_core::tpu::{RingDims, TpuRings};
 
 use super::report::{self, Report};
+use super::train::{self, Step};
 use super::{Compile, TpuError};
 
 /// The report that is asked for, in its format.
 pub(super) fn run(wanted: &Compile) -> Result<String, TpuError> {
+    // What is asked for in vain is said before anything is loaded.
+    train::model(wanted)?;
     let plugin = Plugin::load(Platform::Tpu.find()?)?;
     let topology = topology(&plugin, &wanted.topology, &[])?;
     let devices = topology.devices();
@@ -25,7 +28,8 @@ pub(super) fn run(wanted: &Compile) -> Result<String, TpuError> {
         false => CompileOptions::replicas(count),
     };
     let options = options.on(order.iter().map(|&device| &devices[device]));
-    let text = text(wanted, devices.len())?;
+    let step = train::step(wanted, devices.len())?;
+    let text = text(wanted, devices.len(), step.as_ref())?;
     let begin = Instant::now();
     let program = topology.compile(&text, &options)?;
     let report = Report {
@@ -37,6 +41,7 @@ pub(super) fn run(wanted: &Compile) -> Result<String, TpuError> {
         memory: program.memory()?,
         optimized: program.optimized()?,
         compiled_in: begin.elapsed(),
+        step: step.as_ref(),
     };
     Ok(match wanted.json {
         true => format!("{:#}\n", report::to_json(&report)),
@@ -44,13 +49,17 @@ pub(super) fn run(wanted: &Compile) -> Result<String, TpuError> {
     })
 }
 
-fn text(wanted: &Compile, devices: usize) -> Result<Vec<u8>, TpuError> {
-    let Some(path) = &wanted.stablehlo else {
-        let program = CollectiveProgram::from(wanted.program);
-        return Ok(program.stablehlo(wanted.bytes, devices).into_bytes());
+fn text(wanted: &Compile, devices: usize, step: Option<&Step>) -> Result<Vec<u8>, TpuError> {
+    if let Some(path) = &wanted.stablehlo {
+        return fs::read(path).map_err(|source| TpuError::Read {
+            path: path.clone(),
+            source,
+        });
+    }
+    let text = match (step, wanted.program.collective()) {
+        (Some(step), _) => step.text()?,
+        (None, Some(program)) => program.stablehlo(wanted.bytes, devices),
+        (None, None) => return Err(TpuError::NoModel),
     };
-    fs::read(path).map_err(|source| TpuError::Read {
-        path: path.clone(),
-        source,
-    })
+    Ok(text.into_bytes())
 }

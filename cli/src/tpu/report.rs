@@ -10,6 +10,8 @@ use meshwork_accel_tpu::{
 use meshwork_core::tpu::TpuCore;
 use serde_json::{Value, json};
 
+use super::train::{Exchanges, Step};
+
 /// A program compiled for a slice.
 #[derive(Debug)]
 pub(super) struct Report<'a> {
@@ -24,14 +26,17 @@ pub(super) struct Report<'a> {
     pub(super) memory: ProgramMemory,
     pub(super) optimized: OptimizedProgram,
     pub(super) compiled_in: Duration,
+    /// What was compiled, if it was a step of training.
+    pub(super) step: Option<&'a Step>,
 }
 
 /// Sentences and a table; of large slices the first ranks only.
 pub(super) fn to_text(report: &Report<'_>) -> String {
     let memory = report.memory;
     format!(
-        "{}\n{}\nmemory of a device: arguments {}, results {}, of which shared {}, in between {}, code {}\n{}",
+        "{}\n{}{}\nmemory of a device: arguments {}, results {}, of which shared {}, in between {}, code {}\n{}",
         heading(report),
+        report.step.map_or_else(String::new, told),
         table(report),
         size(memory.arguments),
         size(memory.outputs),
@@ -81,6 +86,42 @@ fn table(report: &Report<'_>) -> String {
     text
 }
 
+/// A step of training, and the time of its collectives.
+fn told(step: &Step) -> String {
+    let [data, model] = step.mesh;
+    let sizes = step.sizes;
+    let mut text = format!(
+        "a step of {} layers of width {}, {} sequences of {} tokens, on data {data} by model {model}: {} ops in one module, {:.1} M multiplications on each device\n",
+        sizes.layers,
+        sizes.width,
+        sizes.batch,
+        sizes.length,
+        step.recorded,
+        step.multiplications() as f64 / 1e6,
+    );
+    let exchanges = step.exchanges();
+    for Exchanges {
+        name,
+        count,
+        bytes,
+        time,
+    } in &exchanges
+    {
+        let bytes = size(i64::try_from(*bytes).unwrap_or(i64::MAX));
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{count} {name}: each device receives {bytes}, {time:.1?}"
+        );
+    }
+    let total: Duration = exchanges.iter().map(|own| own.time).sum();
+    let _ = writeln!(
+        text,
+        "predicted: {total:.1?} of collectives one after the other, by the links of `meshwork plan`\n"
+    );
+    text
+}
+
 /// How the devices exchange data, a line for each collective.
 fn exchanges(report: &Report<'_>) -> String {
     let line = |one: &Instruction| {
@@ -117,7 +158,27 @@ pub(super) fn to_json(report: &Report<'_>) -> Value {
             "code": memory.code,
             "peak": memory.peak,
         },
+        "step": report.step.map(step_json),
         "collectives": report.optimized.collectives().map(collective).collect::<Vec<_>>(),
+    })
+}
+
+fn step_json(step: &Step) -> Value {
+    let exchanges = step.exchanges();
+    let kind = |own: &Exchanges| {
+        json!({
+            "kind": own.name,
+            "count": own.count,
+            "bytes": own.bytes,
+            "seconds": own.time.as_secs_f64(),
+        })
+    };
+    json!({
+        "mesh": { "data": step.mesh[0], "model": step.mesh[1] },
+        "ops": step.recorded,
+        "multiplications": step.multiplications(),
+        "exchanges": exchanges.iter().map(kind).collect::<Vec<_>>(),
+        "predicted_seconds": exchanges.iter().map(|own| own.time).sum::<Duration>().as_secs_f64(),
     })
 }
 

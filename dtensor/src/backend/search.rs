@@ -15,8 +15,8 @@ pub(super) fn open(device_type: DeviceType) -> Result<Backend, Error> {
 #[cfg(feature = "tpu")]
 fn tpus() -> Result<Backend, Error> {
     let tpus = meshwork_accel_tpu::open(meshwork_accel_tpu::Platform::Tpu)?;
-    let tpus = Backend::of(&std::sync::Arc::new(tpus));
-    Ok(tpus.arithmetic().arrangement().collectives().into())
+    let tpus = Backend::of(&std::sync::Arc::new(tpus)).arithmetic();
+    Ok(tpus.arrangement().collectives().graphs().into())
 }
 
 #[cfg(not(feature = "tpu"))]

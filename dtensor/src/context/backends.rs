@@ -81,12 +81,27 @@ impl Context {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let backend = backends.get(&device_type)?.clone();
+        let devices = self.devices_of(mesh)?;
+        Some(LocalDevices { backend, devices })
+    }
+
+    /// The device of each of this client's places on a mesh; none where they have no numbers.
+    pub(crate) fn devices_of(&self, mesh: &Mesh) -> Option<Vec<DeviceId>> {
         let device = |spec: DeviceSpec| {
             let index = usize::try_from(spec.device_index()?).ok()?;
             Some(DeviceId::new(index))
         };
         let devices = mesh.local_devices().iter().map(device);
-        let devices = devices.collect::<Option<_>>()?;
-        Some(LocalDevices { backend, devices })
+        devices.collect()
+    }
+
+    /// The same client with the same devices, on a backend that takes note of what it is asked. It
+    /// reaches no other client.
+    pub(crate) fn recording(&self, backend: &Backend) -> Self {
+        let all = [DeviceType::Cpu, DeviceType::Gpu, DeviceType::Tpu];
+        let backends = all.map(|device_type| (device_type, backend.clone()));
+        let placements = self.0.device_placement.lock();
+        let placements = placements.unwrap_or_else(PoisonError::into_inner).clone();
+        Self::recorded(self, backends.into(), placements)
     }
 }

@@ -86,6 +86,10 @@ impl<T: Number> DTensor<T> {
         for rank in self.local_ranks() {
             starts.push(layout.shard(*rank, self.shape())?[0].start);
         }
+        let (indexed, rows) = (Local::of(&indices), Local::of(&upstream));
+        if let Some(sums) = indexed.rows_added(&rows, &starts, &call.sizes(0)?)? {
+            return call.finish(0, sums);
+        }
         call.result(0, |place, sizes| {
             let (chosen, upstream) = (&indices.unpack()?[place], &upstream.unpack()?[place].view());
             let [rows, features] = [sizes[0], sizes[1]];

@@ -65,7 +65,16 @@ impl<T: Scalar> DTensor<T> {
         axis: usize,
     ) -> Result<(), Error> {
         let size = self.shape()[axis];
-        for index in indices.unpack()?.iter().flatten() {
+        match Local::of(indices).are_bounded(axis, size) {
+            // In a program they are looked at before it begins.
+            true => Ok(()),
+            false => indices.check_below(axis, size),
+        }
+    }
+
+    /// Checks that all elements are indices below the size of an axis.
+    pub(crate) fn check_below(&self, axis: usize, size: usize) -> Result<(), Error> {
+        for index in self.unpack()?.iter().flatten() {
             if index.to_index().is_none_or(|index| index >= size) {
                 let outside = Error::IndexOutside {
                     index: index.to_f64(),

@@ -2,36 +2,37 @@
 
 use std::sync::Arc;
 
+use super::lower::block_sizes;
+use super::modules::{Module, Part};
 use super::{Described, Program, Step, Task, perform};
-use crate::Error;
-use crate::record::AnyTensor;
+use crate::record::{AnyTensor, made_of};
+use crate::{Context, Error};
 
 impl Program {
     /// The outputs for these inputs, which are described as those of the program. A value is given
-    /// up behind the last step that needs it.
+    /// up behind the last step that needs it; the memory of an input that nobody else has may be
+    /// used up.
     ///
     /// # Errors
     /// Those of the ops.
     #[track_caller]
-    pub(crate) fn run(&self, inputs: Vec<AnyTensor>) -> Result<Vec<AnyTensor>, Error> {
+    pub(crate) fn run(&self, inputs: &[AnyTensor]) -> Result<Vec<AnyTensor>, Error> {
         let mut held: Vec<Option<AnyTensor>> = vec![None; self.values.len()];
         for (constant, tensor) in &self.constants {
             held[*constant] = Some(Arc::clone(tensor));
         }
         for (input, tensor) in self.inputs.iter().zip(inputs) {
-            held[*input] = Some(tensor);
+            held[*input] = Some(Arc::clone(tensor));
         }
-        let last = self.last_uses();
-        for (number, step) in self.steps.iter().enumerate() {
-            let mut operands = Vec::with_capacity(step.operands.len());
-            for operand in &step.operands {
-                operands.push(held[*operand].clone().ok_or(Error::NotKept)?);
-            }
-            for operand in &step.operands {
-                if last[*operand] == number {
-                    held[*operand] = None;
+        for (number, part) in self.order.parts.iter().enumerate() {
+            let step = match part {
+                Part::Step(step) => &self.steps[*step],
+                Part::Module(module) => {
+                    self.run_module(module, number, &mut held)?;
+                    continue;
                 }
-            }
+            };
+            let operands = self.taken(&step.operands, number, &mut held)?;
             let made = self.carried_out(step, operands)?;
             for (result, tensor) in step.results.iter().zip(made) {
                 held[*result] = Some(tensor);
@@ -43,8 +44,60 @@ impl Program {
             .collect()
     }
 
+    /// Values that a part needs, given up where it is the last one.
+    fn taken(
+        &self,
+        values: &[usize],
+        part: usize,
+        held: &mut [Option<AnyTensor>],
+    ) -> Result<Vec<AnyTensor>, Error> {
+        let mut taken = Vec::with_capacity(values.len());
+        for value in values {
+            taken.push(held[*value].clone().ok_or(Error::NotKept)?);
+        }
+        for value in values {
+            if self.order.last[*value] == part {
+                held[*value] = None;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// All steps of a module at once.
+    fn run_module(
+        &self,
+        module: &Module,
+        part: usize,
+        held: &mut [Option<AnyTensor>],
+    ) -> Result<(), Error> {
+        let inputs = self.taken(&module.inputs, part, held)?;
+        for bound in &module.bounds {
+            inputs[bound.value].check_below(bound.axis, bound.size)?;
+        }
+        let is_kept = |place: &usize| !inputs[*place].is_spare();
+        let kept = module.used_up.iter().copied().filter(is_kept);
+        let kept: Vec<usize> = kept.collect();
+        let mut blocks = Vec::with_capacity(inputs.len());
+        for input in &inputs {
+            blocks.push(input.at(&module.site)?);
+        }
+        let context = inputs.first().map(|input| input.context().clone());
+        let context: Context = context.ok_or(Error::NotKept)?;
+        let made = module.compiled.execute(&blocks, &kept)?;
+        for (output, blocks) in module.outputs.iter().zip(made) {
+            let described = &self.values[*output];
+            let sizes = block_sizes(&context, described)?;
+            held[*output] = Some(made_of(&context, described, sizes, blocks)?);
+        }
+        Ok(())
+    }
+
     #[track_caller]
-    fn carried_out(&self, step: &Step, operands: Vec<AnyTensor>) -> Result<Vec<AnyTensor>, Error> {
+    pub(super) fn carried_out(
+        &self,
+        step: &Step,
+        operands: Vec<AnyTensor>,
+    ) -> Result<Vec<AnyTensor>, Error> {
         let described = step.results.iter().map(|result| &self.values[*result]);
         let described: Vec<&Described> = described.collect();
         let elements: Vec<_> = described.iter().map(|value| value.element).collect();
@@ -52,19 +105,5 @@ impl Program {
             Task::One(primitive) => perform::perform(primitive, &operands, &elements),
             Task::Fused(chain) => chain.run(&operands, &described),
         }
-    }
-
-    /// For each value the step behind which it is not needed; for outputs, there is none.
-    fn last_uses(&self) -> Vec<usize> {
-        let mut last = vec![0; self.values.len()];
-        for (number, step) in self.steps.iter().enumerate() {
-            for operand in &step.operands {
-                last[*operand] = number;
-            }
-        }
-        for output in &self.outputs {
-            last[*output] = usize::MAX;
-        }
-        last
     }
 }

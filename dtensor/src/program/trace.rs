@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::modules::Order;
 use super::relayouts::Relayouts;
 use super::{Described, Program, Step, Task, perform};
 use crate::Error;
@@ -25,6 +26,7 @@ pub(crate) fn traced(
             steps: Vec::new(),
             recorded: 0,
             relayouts: Relayouts::default(),
+            order: Order::default(),
         },
     };
     for input in inputs {

@@ -4,10 +4,14 @@ use std::any::Any;
 use std::sync::Arc;
 
 use meshwork_accel::ElementType;
+use meshwork_layout::Shape;
 use meshwork_layout::ops::TensorLayout;
 
 use super::{Recording, Trace};
-use crate::{DTensor, Error, Scalar, bf16, f16};
+use crate::backend::{DeviceBlocks, LocalDevices};
+use crate::blocks::Blocks;
+use crate::program::Described;
+use crate::{Context, DTensor, Error, Scalar, bf16, f16};
 
 /// A tensor of elements of any type.
 pub(crate) type AnyTensor = Arc<dyn Tensor>;
@@ -17,6 +21,13 @@ pub(crate) trait Tensor: Any + Send + Sync {
     fn element(&self) -> ElementType;
     fn placement(&self) -> &TensorLayout;
     fn trace(&self) -> &Trace;
+    fn context(&self) -> &Context;
+    /// The blocks on the devices of a site, where they are carried to if they are not there.
+    fn at(&self, site: &LocalDevices) -> Result<DeviceBlocks, Error>;
+    /// Checks that all elements are indices below the size of an axis.
+    fn check_below(&self, axis: usize, size: usize) -> Result<(), Error>;
+    /// Whether nobody else has its blocks.
+    fn is_spare(&self) -> bool;
     /// The same tensor without its elements.
     fn emptied(&self) -> AnyTensor;
     /// The same tensor, recorded by nobody.
@@ -43,6 +54,22 @@ impl<T: Scalar> Tensor for DTensor<T> {
 
     fn trace(&self) -> &Trace {
         self.trace()
+    }
+
+    fn context(&self) -> &Context {
+        self.context()
+    }
+
+    fn at(&self, site: &LocalDevices) -> Result<DeviceBlocks, Error> {
+        self.blocks().at(site)
+    }
+
+    fn check_below(&self, axis: usize, size: usize) -> Result<(), Error> {
+        self.check_below(axis, size)
+    }
+
+    fn is_spare(&self) -> bool {
+        Arc::strong_count(self.blocks()) == 1 && self.blocks().are_spare()
     }
 
     fn emptied(&self) -> AnyTensor {
@@ -91,6 +118,41 @@ impl dyn Tensor {
     pub(crate) fn typed<T: Scalar>(&self) -> Option<&DTensor<T>> {
         self.as_any().downcast_ref()
     }
+}
+
+/// A tensor that is described so, of blocks of these sizes on devices.
+pub(crate) fn made_of(
+    context: &Context,
+    described: &Described,
+    sizes: Vec<Shape>,
+    blocks: DeviceBlocks,
+) -> Result<AnyTensor, Error> {
+    fn typed<T: Scalar>(
+        context: &Context,
+        placement: TensorLayout,
+        sizes: Vec<Shape>,
+        blocks: DeviceBlocks,
+    ) -> Result<AnyTensor, Error> {
+        let blocks = Blocks::there(context, sizes, blocks);
+        Ok(Arc::new(DTensor::<T>::made(context, placement, blocks)?))
+    }
+    let make = match described.element {
+        ElementType::Bool => typed::<bool>,
+        ElementType::I8 => typed::<i8>,
+        ElementType::I16 => typed::<i16>,
+        ElementType::I32 => typed::<i32>,
+        ElementType::I64 => typed::<i64>,
+        ElementType::U8 => typed::<u8>,
+        ElementType::U16 => typed::<u16>,
+        ElementType::U32 => typed::<u32>,
+        ElementType::U64 => typed::<u64>,
+        ElementType::F16 => typed::<f16>,
+        ElementType::Bf16 => typed::<bf16>,
+        ElementType::F32 => typed::<f32>,
+        ElementType::F64 => typed::<f64>,
+        _ => return Err(Error::NotKept),
+    };
+    make(context, described.placement.clone(), sizes, blocks)
 }
 
 /// An expression with a tensor of floats, for whichever type of float it has; none for others.

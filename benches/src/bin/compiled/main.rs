@@ -1,0 +1,235 @@
+//! Steps of training op by op and compiled, on the CPU and on a PJRT plugin: samples a second.
+//!
+//! ```text
+//! cargo run --release -p meshwork-benches --no-default-features --bin compiled -- \
+//!     --model transformer --engine tape,compiled --backend pjrt --devices 1,4 --csv
+//! ```
+//!
+//! Without the default features nothing of candle and burn is built. The plugin is XLA's for the
+//! CPU, found as everywhere (`PJRT_PLUGIN_PATH`).
+#![forbid(unsafe_code)]
+
+mod cnn;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use meshwork_accel_tpu::{PjrtAccelerator, PjrtClient, Platform, Plugin, Value};
+use meshwork_core::{Client, CreateMesh, Mesh};
+use meshwork_dtensor::{
+    Backend, Context, DTensor, DeviceType, TokenBatch, Transformer, TransformerSizes, compile,
+};
+
+use cnn::Network;
+
+/// Measures steps of training.
+#[derive(Debug, Parser)]
+struct Args {
+    /// What to train
+    #[arg(long, value_enum, default_value = "transformer")]
+    model: Model,
+
+    /// How steps are carried out, one after the other
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Engine::Tape, Engine::Compiled])]
+    engine: Vec<Engine>,
+
+    /// What computes
+    #[arg(long, value_enum, default_value = "pjrt")]
+    backend: Computing,
+
+    /// Numbers of devices: 1, 2, 4 or 8
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 4])]
+    devices: Vec<u32>,
+
+    /// Seconds for each
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+
+    /// Print rows, separated by commas
+    #[arg(long)]
+    csv: bool,
+
+    /// Print what the compiled program is, to standard error
+    #[arg(long)]
+    explain: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Model {
+    /// The convolutional network for MNIST, batches of 64, cut over the batch
+    Cnn,
+    /// Two layers of a decoder, 8 sequences of 32 tokens, cut over batch and model
+    Transformer,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Engine {
+    /// The loss alone, op by op
+    Eager,
+    /// The whole step, op by op
+    Tape,
+    /// The whole step, compiled
+    Compiled,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Computing {
+    /// The processor
+    Cpu,
+    /// A PJRT plugin
+    Pjrt,
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Failure> {
+    let mut out = io::stdout();
+    match args.csv {
+        true => writeln!(out, "model,engine,devices,samples_per_s")?,
+        false => writeln!(out, "{:?} on {:?}", args.model, args.backend)?,
+    }
+    for devices in &args.devices {
+        let [data, parts] = shape(args.model, *devices)?;
+        for engine in &args.engine {
+            let (context, mesh) = context(args.backend, [data, parts])?;
+            let speed = match args.model {
+                Model::Cnn => cnn(args, *engine, &context, &mesh)?,
+                Model::Transformer => transformer(args, *engine, &context, &mesh)?,
+            };
+            let (model, engine) = (name(args.model), name(*engine));
+            match args.csv {
+                true => writeln!(out, "{model},{engine},{devices},{speed:.0}")?,
+                false => writeln!(out, "{engine:>10} on {devices}: {speed:.0} samples/s")?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn name(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// How many parts of data and of the model.
+fn shape(model: Model, devices: u32) -> Result<[u32; 2], Failure> {
+    Ok(match (model, devices) {
+        (Model::Cnn, 1 | 2 | 4 | 8) => [devices, 1],
+        (Model::Transformer, 1) => [1, 1],
+        (Model::Transformer, 2) => [1, 2],
+        (Model::Transformer, 4) => [2, 2],
+        (Model::Transformer, 8) => [2, 4],
+        (_, other) => return Err(format!("{other} devices: give 1, 2, 4 or 8").into()),
+    })
+}
+
+fn context(computing: Computing, [data, parts]: [u32; 2]) -> Result<(Context, Mesh), Failure> {
+    let count = data * parts;
+    let device_type = match computing {
+        Computing::Cpu => DeviceType::Cpu,
+        Computing::Pjrt => DeviceType::Tpu,
+    };
+    let client = Client::new("localhost", 0, 1)?.with_devices(device_type.name(), count)?;
+    let context = Context::alone(client);
+    if computing == Computing::Pjrt {
+        let plugin = Plugin::load(Platform::Cpu.find()?)?;
+        let devices = [("cpu_device_count", Value::Int(count.into()))];
+        let client = PjrtClient::new(&plugin, &devices)?;
+        let backend = Backend::of(&Arc::new(PjrtAccelerator::new(client))).arithmetic();
+        context.compute_on(device_type, backend.arrangement().collectives().graphs())?;
+    }
+    let mesh = CreateMesh::new().device_type(device_type.name());
+    let mesh = mesh.dims([("data", data as usize), ("model", parts as usize)]);
+    let mesh = context.create_mesh(mesh)?;
+    Ok((context, mesh))
+}
+
+const SIZES: TransformerSizes = TransformerSizes {
+    batch: 8,
+    length: 32,
+    tokens: 64,
+    width: 64,
+    heads: 4,
+    layers: 2,
+};
+
+fn transformer(
+    args: &Args,
+    engine: Engine,
+    context: &Context,
+    mesh: &Mesh,
+) -> Result<f64, Failure> {
+    let token = |at: usize| i64::try_from(at * at % 61).unwrap_or_default();
+    let batch: TokenBatch = SIZES.batch_of(context, mesh, token)?;
+    let mut model = Transformer::new(context, mesh, SIZES)?;
+    let steps = match engine {
+        Engine::Eager => measured(args, || Ok(model.loss_of(&batch)?))?,
+        Engine::Tape => measured(args, || Ok(model.step(&batch)?))?,
+        Engine::Compiled => {
+            let mut step = compile(Transformer::step);
+            let steps = measured(args, || Ok(step.call(&mut model, &batch)?))?;
+            explain(args, step.program())?;
+            steps
+        }
+    };
+    Ok(steps * SIZES.batch as f64)
+}
+
+fn cnn(args: &Args, engine: Engine, context: &Context, mesh: &Mesh) -> Result<f64, Failure> {
+    let batch = cnn::batch(context, mesh)?;
+    let mut network = Network::new(context, mesh)?;
+    let steps = match engine {
+        Engine::Eager => measured(args, || Ok(network.loss_of(&batch)?))?,
+        Engine::Tape => measured(args, || Ok(network.step(&batch)?))?,
+        Engine::Compiled => {
+            let mut step = compile(Network::step);
+            let steps = measured(args, || Ok(step.call(&mut network, &batch)?))?;
+            explain(args, step.program())?;
+            steps
+        }
+    };
+    Ok(steps * cnn::BATCH as f64)
+}
+
+/// Steps in a second, after three that are not counted. Each ends with its loss on the host.
+fn measured(
+    args: &Args,
+    mut step: impl FnMut() -> Result<DTensor<f32>, Failure>,
+) -> Result<f64, Failure> {
+    let mut last = 0.0;
+    for _ in 0..3 {
+        last = step()?.to_host()?.sum();
+    }
+    let (begin, mut steps) = (Instant::now(), 0.0);
+    while begin.elapsed() < Duration::from_secs_f64(args.seconds) || steps == 0.0 {
+        last = step()?.to_host()?.sum();
+        steps += 1.0;
+    }
+    let took = begin.elapsed().as_secs_f64();
+    match f32::is_finite(last) {
+        true => Ok(steps / took),
+        false => Err(format!("the loss is {last} after {steps} steps").into()),
+    }
+}
+
+fn explain(args: &Args, program: Option<&impl fmt::Display>) -> Result<(), Failure> {
+    if let Some(program) = program.filter(|_| args.explain) {
+        writeln!(io::stderr(), "{program}")?;
+    }
+    Ok(())
+}
