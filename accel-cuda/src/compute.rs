@@ -36,6 +36,15 @@ impl Elementwise for CudaAccelerator {
         computed.map_err(|failure| failure.on(into.device()))
     }
 
+    fn scale(&self, values: &mut CudaBuffer, by: f32) -> Result<(), Error> {
+        let element = float(values)?;
+        let Some(part) = values.whole() else {
+            return Ok(());
+        };
+        let scaled = values.logical().module.scale(element, part, by);
+        scaled.map_err(|failure| failure.on(values.device()))
+    }
+
     fn convert(&self, from: &CudaBuffer, to: ElementType) -> Result<CudaBuffer, Error> {
         from.converted(to)
     }

@@ -244,6 +244,14 @@ DIVIDE_INTEGER(i8, i64) DIVIDE_INTEGER(i16, i64) DIVIDE_INTEGER(i32, i64) DIVIDE
 DIVIDE_INTEGER(u8, u64) DIVIDE_INTEGER(u16, u64) DIVIDE_INTEGER(u32, u64) DIVIDE_INTEGER(u64, u64)
 DIVIDE(f16, f32) DIVIDE(bf16, f32) DIVIDE(f32, f32) DIVIDE(f64, f64)
 
+// values[i] *= by, in the type W.
+#define SCALE(T, W) \
+    KERNEL mw_scale_##T(T *values, f32 by, u64 count) { \
+        for (u64 i = FIRST; i < count; i += STRIDE) \
+            values[i] = narrow_##T(widen_##T(values[i]) * (W)by); \
+    }
+SCALE(f16, f32) SCALE(bf16, f32) SCALE(f32, f32) SCALE(f64, f64)
+
 // values[i] = the lowest bytes of bits.
 #define FILL(bytes, T) \
     KERNEL mw_fill_##bytes(T *values, u64 bits, u64 count) { \

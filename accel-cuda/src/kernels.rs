@@ -29,6 +29,8 @@ pub(crate) enum Kernel {
     Fold(ReduceOp, ElementType),
     /// Division by a number of contributions.
     Divide(ElementType),
+    /// Multiplication by one number.
+    Scale(ElementType),
     /// One value everywhere, by its bytes.
     Fill(Width),
     /// Arithmetic on each element.
@@ -133,6 +135,7 @@ impl Kernel {
                 pairwise
                     .flat_map(move |op| floats().map(move |element| Self::Pairwise(op, element))),
             )
+            .chain(floats().map(Self::Scale))
             .chain(floats().map(Self::Product))
             .chain(Width::OF_ELEMENTS.map(Self::Place))
             .chain([Self::Place(Width::Sixteen), Self::Convert])
@@ -164,6 +167,7 @@ impl Kernel {
             Self::Reduce(op, element) => format!("mw_reduce_{op}_{element}"),
             Self::Fold(op, element) => format!("mw_fold_{op}_{element}"),
             Self::Divide(element) => format!("mw_divide_{element}"),
+            Self::Scale(element) => format!("mw_scale_{element}"),
             Self::Fill(width) => format!("mw_fill_{}", width.bytes()),
             Self::Pointwise(op, element) => format!("mw_pointwise_{op}_{element}"),
             Self::Pairwise(op, element) => format!("mw_pairwise_{op}_{element}"),

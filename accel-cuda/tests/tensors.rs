@@ -27,6 +27,9 @@ trait Real: Element {
     /// The op in the wide type, rounded once.
     fn pointwise(op: Pointwise, one: Self::Wide) -> Self;
 
+    /// The product with a number, in the wide type, rounded once.
+    fn scaled(one: Self::Wide, by: f32) -> Self;
+
     /// The same of two.
     fn pairwise(op: Pairwise, one: Self::Wide, other: Self::Wide) -> Self;
 }
@@ -53,6 +56,10 @@ macro_rules! real {
                     Pointwise::Exp => one.exp(),
                     Pointwise::Ln => one.ln(),
                 })
+            }
+
+            fn scaled(one: $wide, by: f32) -> Self {
+                $back(one * <$wide>::from(by))
             }
 
             fn pairwise(op: Pairwise, one: $wide, other: $wide) -> Self {
@@ -138,6 +145,10 @@ fn arithmetic<T: Real>(cuda: &CudaAccelerator) {
                 places,
             );
         }
+        let mut scaled = with(cuda, 0, &a);
+        cuda.scale(&mut scaled, 0.3).expect("floats");
+        let expected: Vec<T> = a.iter().map(|one| T::scaled(one.wide(), 0.3)).collect();
+        near("scale", &read::<T>(cuda, &scaled, len), &expected, 0.0);
         for op in Pairwise::ALL {
             let mut into = with(cuda, 1, &a);
             cuda.pairwise(op, &mut into, &with(cuda, 1, &b))

@@ -60,6 +60,7 @@ fn nvrtc_compiles_all_kernels_for_every_architecture_from_7_5_to_12_0() {
             "mw_reduce_sum_bf16",
             "mw_fold_max_f64",
             "mw_divide_i8",
+            "mw_scale_f16",
             "mw_fill_8",
             "mw_pointwise_exp_f16",
             "mw_pairwise_divide_f64",

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::{Accelerator, ElementType, Error};
+use crate::{Accelerator, DeviceBuffer, ElementType, Error};
 
 /// An op on each element by itself. Every backend that has one has all, so new ones are felt there.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -93,6 +93,21 @@ pub trait Elementwise: Accelerator {
         into: &mut Self::Buffer,
         by: &Self::Buffer,
     ) -> Result<(), Error>;
+
+    /// Replaces each of `values` by itself times `by`.
+    ///
+    /// # Errors
+    /// Those of [`pairwise`](Self::pairwise), and for floats other than `f32` those of
+    /// [`convert`](Self::convert).
+    fn scale(&self, values: &mut Self::Buffer, by: f32) -> Result<(), Error> {
+        let (len, element) = (values.len(), values.element_type());
+        let mut factors = self.allocate(values.device(), ElementType::F32, len)?;
+        self.fill(&mut factors, 0..len, by)?;
+        if element != ElementType::F32 {
+            factors = self.convert(&factors, element)?;
+        }
+        self.pairwise(Pairwise::Multiply, values, &factors)
+    }
 
     /// A new buffer on the same device: the elements as those of another type, as
     /// [`convert_slice`](crate::convert_slice) has them; of any type, not of floats only.

@@ -42,7 +42,7 @@ pub use compressed::ErrorFeedback;
 pub(crate) use device::decide_any;
 pub use device::{CommunicatorScope, DeviceGroup, DeviceRoute, FallbackReason, Pinning, Route};
 pub use observer::Observer;
-pub use pending::{Pending, Prepared};
+pub use pending::{Operations, Pending, Prepared};
 pub use reconfigure::Epoch;
 pub use registered::Registered;
 

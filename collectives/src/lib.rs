@@ -154,7 +154,7 @@ pub use error::{
 };
 pub use group::{
     CommunicatorScope, DeviceGroup, DeviceRoute, Epoch, ErrorFeedback, FallbackReason, Group,
-    Observer, Pending, Pinning, Prepared, Registered, Route,
+    Observer, Operations, Pending, Pinning, Prepared, Registered, Route,
 };
 pub use identity::{Certificates, JobSecret};
 pub use meshwork_schedule as schedule;

@@ -13,6 +13,10 @@ mod cuda;
 mod failing;
 #[path = "../../accel-cuda/tests/support/fake.rs"]
 mod fake;
+#[path = "device_groups/gradients.rs"]
+mod gradients;
+#[path = "../../accel-cuda/tests/support/other.rs"]
+mod other;
 
 use std::num::NonZeroUsize;
 

@@ -98,8 +98,9 @@
 //! of a worker meet), `variable` and `distributed_variable` (names, shapes, copies and when they
 //! are brought together), `dataset` (which worker takes which samples), `input` and `rows` (batches
 //! from anywhere, distributed to replicas), `flat_gradients` (many gradients as one buffer),
-//! `device_reducer` (buffers that stay on devices), `gradients` and `bucketing` (what is reduced
-//! together, and when), `step_sum` (sums by code that does not know of steps), [`sharded`] (a part of everything in each worker), [`low_communication`]
+//! `device_reducer` (buffers that stay on devices), `device_gradients` (gradients of a library that
+//! do), `gradients` and `bucketing` (what is reduced together, and when), `step_sum` (sums by code
+//! that does not know of steps), [`sharded`] (a part of everything in each worker), [`low_communication`]
 //! (many steps between exchanges), `snapshot`, `cursor` and `checkpoint` (what a training goes on
 //! from), `communication_stats` (of a replica's reductions), `statistics` (how all of it fares, for
 //! others to see), `sum` (orders of adding), `value` and `distributed` (numbers, one value for each
@@ -112,6 +113,7 @@ mod checkpoint;
 mod communication_stats;
 mod cursor;
 mod dataset;
+mod device_gradients;
 mod device_reducer;
 mod distributed;
 mod distributed_variable;
@@ -148,6 +150,7 @@ pub use checkpoint::{Checkpoints, Restored};
 pub use communication_stats::CommunicationStats;
 pub use cursor::Cursor;
 pub use dataset::{Batch, DataEpoch, DistributedDataset};
+pub use device_gradients::{BufferOf, DeviceGradients, DeviceTensors, Packed};
 pub use device_reducer::DeviceReducer;
 pub use distributed::{PerReplica, Reduce};
 pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};

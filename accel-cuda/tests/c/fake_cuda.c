@@ -52,7 +52,7 @@ struct work {
     unsigned long long number;
     void *to; const void *from; size_t size; int value;
     char name[48]; void *function; unsigned blocks, threads;
-    struct places targets, sources; u64 count, bits, first, classes; void *into; const void *with, *and, *or; u32 by;
+    struct places targets, sources; u64 count, bits, first, classes; void *into; const void *with, *and, *or; u32 by; f32 factor;
     struct axes axes; struct along along; struct product product; struct take take; struct scan scan;
     u32 result, source;
     struct stream *other; unsigned long long until;
@@ -104,6 +104,8 @@ static void run(struct stream *stream, struct work *w) {
         RUN(w->blocks, w->threads, ((fold_kernel)w->function)(w->targets, w->sources, w->count));
     } else if (!strncmp(w->name, "mw_divide_", 10)) {
         RUN(w->blocks, w->threads, ((divide_kernel)w->function)(w->into, w->by, w->count));
+    } else if (!strncmp(w->name, "mw_scale_", 9)) {
+        RUN(w->blocks, w->threads, ((scale_kernel)w->function)(w->into, w->factor, w->count));
     } else if (!strncmp(w->name, "mw_pointwise_", 13)) {
         RUN(w->blocks, w->threads, ((pointwise_kernel)w->function)(w->into, w->count));
     } else if (!strncmp(w->name, "mw_pairwise_", 12)) {
@@ -584,6 +586,8 @@ static int taken(struct work *w, const char *name, void **given) {
         if (!inside(w->with, w->count * size, HERE)) return 0;
     } else if (!strncmp(name, "mw_divide_", 10)) {
         w->by = *(u32 *)given[1];
+    } else if (!strncmp(name, "mw_scale_", 9)) {
+        w->factor = *(f32 *)given[1];
     } else {
         w->bits = *(u64 *)given[1];
     }

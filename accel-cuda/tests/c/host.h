@@ -71,6 +71,7 @@ static inline void run_together(unsigned blocks, unsigned threads, void (*call)(
 typedef void (*reduce_kernel)(void *, const void *, u64);
 typedef void (*fold_kernel)(struct places, struct places, u64);
 typedef void (*divide_kernel)(void *, u32, u64);
+typedef void (*scale_kernel)(void *, f32, u64);
 typedef void (*fill_kernel)(void *, u64, u64);
 typedef void (*pointwise_kernel)(void *, u64);
 typedef void (*place_kernel)(void *, const void *, struct axes, u64);

@@ -13,6 +13,7 @@ use meshwork_accel_cuda::{CudaAccelerator, CudaConfig, KernelCache, Libraries, L
 use super::cc;
 
 /// A folder with libraries that no other test has loaded, and so with counters of its own.
+#[derive(Debug)]
 pub(crate) struct Fake {
     folder: tempfile::TempDir,
     /// Loaded as long as its counters are asked for.

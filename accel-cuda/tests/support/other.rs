@@ -11,7 +11,7 @@ use std::ptr;
 use meshwork_accel::ElementType;
 use meshwork_accel_cuda::ExternalMemory;
 
-use super::fake::Fake;
+use crate::fake::Fake;
 
 /// Calls a function of the fake driver, which must succeed.
 macro_rules! call {
@@ -25,6 +25,7 @@ macro_rules! call {
 }
 
 /// The library, with a piece of memory.
+#[derive(Debug)]
 pub(crate) struct Other<'a> {
     fake: &'a Fake,
     device: c_int,
@@ -37,6 +38,7 @@ pub(crate) struct Other<'a> {
 
 impl<'a> Other<'a> {
     /// Memory on a GPU that is worked on by its default stream.
+    #[allow(dead_code, reason = "each test file takes what it needs")]
     pub(crate) fn by_default(fake: &'a Fake, gpu: c_int, bytes: usize) -> Self {
         let mut other = Self {
             fake,
@@ -69,6 +71,38 @@ impl<'a> Other<'a> {
         });
     }
 
+    /// Queues that the bytes from `at` on become those of `from`, when the work on that is done.
+    #[allow(dead_code, reason = "each test file takes what it needs")]
+    pub(crate) fn copy_from(&self, from: &Self, at: usize) {
+        from.here(|| call!(self.fake, "cuStreamSynchronize", from.stream => *mut c_void));
+        let (to, source) = (self.address + at as u64, from.address);
+        self.here(|| {
+            call!(self.fake, "cuMemcpyDtoDAsync_v2", to => u64, source => u64, from.bytes => usize, self.stream => *mut c_void);
+        });
+    }
+
+    /// Queues that the bytes become these, of which there are as many.
+    #[allow(dead_code, reason = "each test file takes what it needs")]
+    pub(crate) fn write(&self, bytes: &[u8]) {
+        assert_eq!(bytes.len(), self.bytes);
+        let mut at: *mut c_void = ptr::null_mut();
+        let place = &raw mut at;
+        self.here(|| call!(self.fake, "cuMemHostAlloc", place => *mut *mut c_void, self.bytes => usize, 1 => c_uint));
+        // SAFETY: so many bytes are in both.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast(), self.bytes) };
+        self.here(|| {
+            call!(self.fake, "cuMemcpyHtoDAsync_v2", self.address => u64, at.cast_const() => *const c_void, self.bytes => usize, self.stream => *mut c_void);
+            call!(self.fake, "cuStreamSynchronize", self.stream => *mut c_void);
+            call!(self.fake, "cuMemFreeHost", at => *mut c_void);
+        });
+    }
+
+    /// How many bytes it has.
+    #[allow(dead_code, reason = "each test file takes what it needs")]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The bytes, when all that was queued is done.
     pub(crate) fn read(&self) -> Vec<u8> {
         let mut at: *mut c_void = ptr::null_mut();
@@ -91,6 +125,7 @@ impl<'a> Other<'a> {
     }
 
     /// The same, said to be worked on by the stream of `another`.
+    #[allow(dead_code, reason = "each test file takes what it needs")]
     pub(crate) fn lend_as(
         &self,
         another: &Self,
@@ -113,6 +148,13 @@ impl<'a> Other<'a> {
         call!(self.fake, "cuCtxPopCurrent_v2", &raw mut context => *mut *mut c_void);
     }
 }
+
+// SAFETY: functions of the driver may be called by any thread, with addresses that are the same
+// for all.
+unsafe impl Send for Other<'_> {}
+
+// SAFETY: as above; nothing in it changes.
+unsafe impl Sync for Other<'_> {}
 
 impl Drop for Other<'_> {
     fn drop(&mut self) {

@@ -15,6 +15,8 @@ pub(super) fn elementwise<A: Elementwise>(bench: Bench<'_, A>) -> Result<(), Vio
         let of = |found: Found| found.of("elements at one place are combined", case);
         pairwise(bench, op).map_err(of)?;
     }
+    let of = |found: Found| found.of("each element is multiplied by a number", String::new());
+    scaled(bench).map_err(of)?;
     let of = |found: Found| found.of("arithmetic refuses what does not fit", String::new());
     arithmetic_refusals(bench).map_err(of)
 }
@@ -71,6 +73,18 @@ fn pointwise<A: Elementwise>(bench: Bench<'_, A>, op: Pointwise) -> Result<(), F
         let mut buffer = bench.with(&values)?;
         bench.accelerator.pointwise(op, &mut buffer)?;
         near(&bench.read(&buffer)?, expected)?;
+    }
+    Ok(())
+}
+
+/// Products of two `f32`, which have one right rounding.
+fn scaled<A: Elementwise>(bench: Bench<'_, A>) -> Result<(), Found> {
+    for len in [0, 1, 1000, 65_537] {
+        let values: Vec<f32> = (0..len).map(|at| (at % 401) as f32 * 0.1 - 20.0).collect();
+        let expected: Vec<f32> = values.iter().map(|value| value * 0.3).collect();
+        let mut buffer = bench.with(&values)?;
+        bench.accelerator.scale(&mut buffer, 0.3)?;
+        bench.holds(&buffer, &expected)?;
     }
     Ok(())
 }

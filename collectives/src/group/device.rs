@@ -162,6 +162,16 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
         }
     }
 
+    /// Waits until a device has done all that was asked of it: a buffer that goes through host
+    /// memory may still be written to when its operation returns.
+    ///
+    /// # Errors
+    /// [`OperationError::Device`], which ends the group too.
+    pub fn synchronize(&mut self, device: DeviceId) -> Result<(), OperationError> {
+        let done = self.accelerator.synchronize(device);
+        done.map_err(|error| self.group.device_failed(error))
+    }
+
     /// Moves so many bytes at a time through host memory, instead of 4 MiB; the same on every rank.
     pub fn set_chunk(&mut self, bytes: NonZeroUsize) {
         self.kept.chunk = bytes;

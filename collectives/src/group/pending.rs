@@ -20,6 +20,25 @@ use prepared::Again;
 
 pub use prepared::Prepared;
 
+/// Where operations of a group are started by code that does not get hold of the group, such as
+/// what a model library calls in its backward pass: [`Group::operations`] makes one.
+///
+/// ```
+/// use meshwork_collectives::{Group, ReduceOp};
+///
+/// let mut group = Group::local(1)?.remove(0);
+/// let operations = group.operations()?;
+/// let started = std::thread::spawn(move || {
+///     operations.start(vec![1.0_f32; 4], |group, sum| group.all_reduce(sum, ReduceOp::Sum))
+/// });
+/// assert_eq!(started.join().expect("no panic").wait()?, [1.0; 4]);
+/// # Ok::<(), meshwork_collectives::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Operations {
+    line: Arc<Line>,
+}
+
 /// An operation under way, and the buffer that it works on.
 ///
 /// Dropped without [`wait`](Self::wait) or `await`, the operation goes on all the same, and an
@@ -127,19 +146,19 @@ impl Group {
     /// by [`Pending::wait`]; if it panics, the group ends with [`OperationError::Aborted`].
     pub fn start_operations<B: Send + 'static>(
         &mut self,
-        mut buffers: B,
+        buffers: B,
         operations: impl FnOnce(&mut Self, &mut B) -> Result<(), OperationError> + Send + 'static,
     ) -> Result<Pending<B>, OperationError> {
-        let (sender, done) = oneshot::channel();
-        self.line()?.push(Job::Once(Box::new(move |group| {
-            let carry_out = AssertUnwindSafe(|| operations(group, &mut buffers));
-            // Others would wait for the rest of it, and who waits here for an idle line.
-            let result = catch_unwind(carry_out)
-                .unwrap_or_else(|_| Err(group.abort("operations that were started panicked")));
-            // Nobody may wait for it any more.
-            let _ = sender.send((buffers, result));
-        })));
-        Ok(Pending { done })
+        Ok(self.operations()?.start(buffers, operations))
+    }
+
+    /// Where operations of this group are started without it.
+    ///
+    /// # Errors
+    /// [`OperationError::System`] when no thread can be started.
+    pub fn operations(&mut self) -> Result<Operations, OperationError> {
+        let line = self.line()?;
+        Ok(Operations { line })
     }
 
     /// The line of operations that go on by themselves, and somebody who carries them out.
@@ -162,6 +181,26 @@ impl Group {
             observer: self.observer.clone(),
             over: self.over.clone(),
         }
+    }
+}
+
+impl Operations {
+    /// As [`Group::start_operations`]; where the group has ended, [`Pending::wait`] says so.
+    pub fn start<B: Send + 'static>(
+        &self,
+        mut buffers: B,
+        operations: impl FnOnce(&mut Group, &mut B) -> Result<(), OperationError> + Send + 'static,
+    ) -> Pending<B> {
+        let (sender, done) = oneshot::channel();
+        self.line.push(Job::Once(Box::new(move |group| {
+            let carry_out = AssertUnwindSafe(|| operations(group, &mut buffers));
+            // Others would wait for the rest of it, and who waits here for an idle line.
+            let result = catch_unwind(carry_out)
+                .unwrap_or_else(|_| Err(group.abort("operations that were started panicked")));
+            // Nobody may wait for it any more.
+            let _ = sender.send((buffers, result));
+        })));
+        Pending { done }
     }
 }
 

@@ -21,14 +21,14 @@ use meshwork_testing::Need;
 
 use crate::fake::{Count, Fake};
 
-const DEVICE: DeviceId = DeviceId::new(0);
+pub(crate) const DEVICE: DeviceId = DeviceId::new(0);
 
 /// Longer than any test takes that does not hang.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How the ranks reach each other besides.
 #[derive(Clone, Copy, Debug)]
-enum Over {
+pub(crate) enum Over {
     Threads,
     Memory,
     Quic,
@@ -37,7 +37,7 @@ enum Over {
 }
 
 impl Over {
-    fn groups(self, world: u32) -> Vec<Group> {
+    pub(crate) fn groups(self, world: u32) -> Vec<Group> {
         match self {
             Self::Threads => Group::local(world).unwrap(),
             Self::Memory => connected(world, |config| config),
@@ -61,7 +61,7 @@ fn connected(world: u32, with: impl Fn(GroupConfig) -> GroupConfig + Sync) -> Ve
     })
 }
 
-fn each<T: Send, R: Send>(
+pub(crate) fn each<T: Send, R: Send>(
     all: impl IntoIterator<Item = T>,
     program: impl Fn(T) -> R + Sync,
 ) -> Vec<R> {
@@ -90,7 +90,7 @@ fn free_addresses(count: u32) -> Vec<String> {
 }
 
 /// A GPU for each of four ranks.
-fn four_gpus() -> Fake {
+pub(crate) fn four_gpus() -> Fake {
     Fake::with_collectives_and(&["GPUS=4"])
 }
 
@@ -100,7 +100,7 @@ fn four_quiet_gpus() -> Fake {
 }
 
 /// Runs every rank with a backend of its own, which sees the GPU of its number.
-fn run<R: Send>(
+pub(crate) fn run<R: Send>(
     fake: &Fake,
     over: Over,
     world: u32,

@@ -23,6 +23,25 @@ impl Module {
         self.launch(kernel, grid, values.stream(), &mut arguments)
     }
 
+    /// Multiplies each element by `by`.
+    pub(crate) fn scale(
+        &self,
+        element: ElementType,
+        values: Part<'_>,
+        by: f32,
+    ) -> Result<(), Failure> {
+        let (mut at, mut by) = (values.address(), by);
+        let mut count = (values.bytes() / element.size()) as u64;
+        let grid = Grid::of_elements(count, self.multiprocessors);
+        let mut arguments = [
+            address_of(&mut at),
+            address_of(&mut by),
+            address_of(&mut count),
+        ];
+        let kernel = Kernel::Scale(element);
+        self.launch(kernel, grid, values.stream(), &mut arguments)
+    }
+
     /// Replaces each element of `into` by the op of it and the same of `by`, as many as both have.
     pub(crate) fn pairwise(
         &self,

@@ -39,6 +39,12 @@ pub enum Route {
 pub enum FallbackReason {
     /// The program has not asked for more, by [`Group::staged_on`](crate::Group::staged_on).
     NotAsked,
+    /// The model library of a rank lends no memory of its tensors, as they are not on a device that
+    /// can be worked on by others.
+    NotLent {
+        /// The first such rank.
+        rank: Rank,
+    },
     /// A rank has no library for communicators, or cannot use it.
     NoLibrary {
         /// The first such rank.
@@ -104,6 +110,12 @@ impl Display for FallbackReason {
         };
         match self {
             Self::NotAsked => f.write_str("the program has not asked for a communicator"),
+            Self::NotLent { rank } => {
+                write!(
+                    f,
+                    "the tensors of {rank} are in no memory that its library lends"
+                )
+            }
             Self::NoLibrary { rank, error } => {
                 write!(f, "{rank} has no library for communicators{}", known(error))
             }

@@ -1,0 +1,493 @@
+//! Gradients that are summed on the device where a model library has computed them.
+//!
+//! ```text
+//!   gradients of one bucket ── pack ──> one new tensor ── lend ──> buffer ── all-reduce ──> sums,
+//!   still being computed: the next bucket                                     where they lie
+//! ```
+//!
+//! Nothing here knows a library or a device: a library is what [`DeviceTensors`] says of it.
+
+use std::fmt::{self, Debug};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use meshwork_accel::{
+    Accelerator, DeviceBuffer, DeviceCommunicators, DeviceId, ElementType, Elementwise, Fold,
+};
+use meshwork_collectives::{
+    self as collectives, CommunicatorScope, DeviceGroup, DeviceRoute, OperationError, Operations,
+    Pending, Pinning, Rank, Route,
+};
+
+use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec, bucket_ranges};
+
+/// A model library whose tensors lie on devices of an accelerator: what
+/// [`DeviceGradients`] asks of it. All tensors are of `f32`.
+///
+/// Only what [`pack`](Self::pack) has made is ever lent and written to: tensors of a library may
+/// share their memory, as the gradients of both terms of a sum do.
+pub trait DeviceTensors {
+    /// A tensor, as cheap to clone as a handle.
+    type Tensor: Clone;
+    /// What knows the memory of the library's devices.
+    type Accelerator: DeviceCommunicators<Buffer: Send + 'static>
+        + Elementwise
+        + Fold
+        + Send
+        + Sync
+        + 'static;
+    /// The errors of whoever adapts the library.
+    type Error: From<Error>;
+
+    /// What knows the memory of the library's devices.
+    fn accelerator(&self) -> &Arc<Self::Accelerator>;
+
+    /// How many elements a tensor has.
+    fn len(&self, tensor: &Self::Tensor) -> usize;
+
+    /// A tensor of so many zeros.
+    ///
+    /// # Errors
+    /// Those of the library.
+    fn zeros(&self, len: usize) -> Result<Self::Tensor, Self::Error>;
+
+    /// A new tensor of one axis with the elements of all parts, one part after the other, row-major
+    /// and without gaps, in memory that no other tensor has. It stays on the device.
+    ///
+    /// # Errors
+    /// Those of the library.
+    fn pack(&self, parts: Vec<Self::Tensor>) -> Result<Self::Tensor, Self::Error>;
+
+    /// The memory of a packed tensor as a buffer of `element`, which has as many bytes as `f32`.
+    /// What the library has queued is done before the buffer is worked on. The buffer keeps the
+    /// memory allocated.
+    ///
+    /// # Errors
+    /// Those of the library, and of the accelerator for a tensor of another device.
+    fn lend(
+        &self,
+        packed: &Self::Tensor,
+        element: ElementType,
+    ) -> Result<BufferOf<Self>, Self::Error>;
+}
+
+/// The buffers of a library's accelerator.
+pub type BufferOf<L> = <<L as DeviceTensors>::Accelerator as Accelerator>::Buffer;
+
+/// The gradients of all variables of a model whose library computes on a device: packed into
+/// buckets there, from the last variable to the first, each of which is summed over all workers as
+/// soon as it is complete, while others are computed.
+///
+/// As [`route`](Self::route) says, sums go from device to device, or through host memory where they
+/// cannot. The sum has the bits of [`GradientBuckets`](crate::GradientBuckets) where the order of
+/// adding is the same. Buckets are as large as
+/// [`bytes_per_bucket`](crate::CommunicationOptions::bytes_per_bucket) says.
+///
+/// A step is [`begin`](Self::begin), [`ready`](Self::ready) for each gradient, and
+/// [`finish`](Self::finish). All workers do the same.
+#[doc(alias("Reducer", "gradient_as_bucket_view"))]
+pub struct DeviceGradients<L: DeviceTensors> {
+    library: L,
+    route: Route,
+    /// Taken by the thread of the group's operations alone, for as long as one lasts.
+    way: Arc<Mutex<DeviceRoute<BufferOf<L>>>>,
+    operations: Operations,
+    specs: Vec<VariableSpec>,
+    /// The bucket of each variable.
+    places: Vec<usize>,
+    buckets: Vec<Bucket<L::Tensor>>,
+    under_way: Vec<(L::Tensor, Pending<BufferOf<L>>)>,
+    weight: f32,
+}
+
+/// Variables whose gradients become one tensor, in its order.
+#[derive(Debug)]
+struct Bucket<T> {
+    variables: Vec<usize>,
+    /// The gradients that are there, in the same order.
+    gradients: Vec<Option<T>>,
+}
+
+/// A tensor with what belongs to some variables, one after the other.
+#[derive(Clone, Debug)]
+pub struct Packed<T> {
+    tensor: T,
+    parts: Vec<(usize, Range<usize>)>,
+}
+
+impl<T> Packed<T> {
+    /// The tensor, of one axis.
+    #[must_use]
+    pub fn tensor(&self) -> &T {
+        &self.tensor
+    }
+
+    /// The numbers of the variables, each with the elements that are its own.
+    pub fn parts(&self) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
+        self.parts.iter().cloned()
+    }
+}
+
+impl<L: DeviceTensors> DeviceGradients<L> {
+    /// Room for the gradients of these variables, none of which has elements before it is given.
+    /// All workers call it, with the same variables; `device` is where this worker's tensors lie.
+    ///
+    /// # Errors
+    /// [`Error::SeveralReplicas`] where a worker has more than one; [`Error::VariablesDiffer`];
+    /// [`Error::Group`].
+    #[track_caller]
+    pub fn new(
+        strategy: &mut MultiWorkerMirroredStrategy,
+        library: L,
+        specs: &[VariableSpec],
+        device: DeviceId,
+        reach: CommunicatorScope,
+    ) -> Result<Self, Error> {
+        let replicas = strategy.local_replicas();
+        if replicas > 1 {
+            return Err(Error::SeveralReplicas { replicas });
+        }
+        strategy.scope(|scope| scope.compare(specs))?;
+        let bytes: Vec<usize> = specs
+            .iter()
+            .rev()
+            .map(|spec| spec.len() * size_of::<f32>())
+            .collect();
+        let ranges = bucket_ranges(&bytes, strategy.options().bytes_per_bucket());
+        let buckets: Vec<_> = ranges
+            .into_iter()
+            .map(|range| Bucket::new(specs.len(), range))
+            .collect();
+        let mut places = vec![0; specs.len()];
+        for (number, bucket) in buckets.iter().enumerate() {
+            for variable in &bucket.variables {
+                places[*variable] = number;
+            }
+        }
+        let group = strategy.group_mut();
+        let way = group.device_route(&**library.accelerator(), device, reach)?;
+        Ok(Self {
+            operations: group.operations()?,
+            route: way.route().clone(),
+            way: Arc::new(Mutex::new(way)),
+            library,
+            specs: specs.to_vec(),
+            places,
+            buckets,
+            under_way: Vec::new(),
+            weight: 1.0,
+        })
+    }
+
+    /// By which way gradients go between workers, and why; the same on every worker.
+    pub fn route(&self) -> Route {
+        self.route.clone()
+    }
+
+    /// Whether the host memory that gradients go through is pinned for this worker's device; waits
+    /// while gradients are under way.
+    pub fn pinning(&self) -> Pinning {
+        held(&self.way).pinning().clone()
+    }
+
+    /// The variables, in the order in which they were given.
+    #[must_use]
+    pub fn specs(&self) -> &[VariableSpec] {
+        &self.specs
+    }
+
+    /// The library whose tensors these are.
+    #[must_use]
+    pub fn library(&self) -> &L {
+        &self.library
+    }
+
+    /// How many buckets there are.
+    #[must_use]
+    pub fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// Begins a step, whose gradients of this worker are multiplied by `weight`. What a step that
+    /// has failed has left is dropped.
+    pub fn begin(&mut self, weight: f32) {
+        self.weight = weight;
+        self.under_way.clear();
+        for bucket in &mut self.buckets {
+            bucket.gradients.fill(None);
+        }
+    }
+
+    /// Gives the gradient of variable number `index`, and starts to sum buckets that are complete,
+    /// in their order.
+    ///
+    /// # Errors
+    /// [`Error::GradientTwice`], [`Error::GradientLength`], [`Error::Device`], and those of the
+    /// library.
+    ///
+    /// # Panics
+    /// When there is no such variable.
+    pub fn ready(&mut self, index: usize, gradient: L::Tensor) -> Result<(), L::Error> {
+        let (spec, found) = (&self.specs[index], self.library.len(&gradient));
+        if found != spec.len() {
+            let spec = spec.clone();
+            return Err(Error::GradientLength { spec, found }.into());
+        }
+        let number = self.places[index];
+        let place = self.buckets[number].place_of(index);
+        let is_given = self.buckets[number].gradients[place].is_some();
+        if is_given || number < self.under_way.len() {
+            let name = spec.name().to_owned();
+            return Err(Error::GradientTwice { name }.into());
+        }
+        self.buckets[number].gradients[place] = Some(gradient);
+        while self.next().is_some_and(Bucket::is_complete) {
+            self.start()?;
+        }
+        Ok(())
+    }
+
+    /// Sums what is left, and waits for everything: the sums over all workers, bucket by bucket. A
+    /// variable without a gradient counts as zero.
+    ///
+    /// # Errors
+    /// [`Error::SeveralReplicas`], [`Error::Group`], [`Error::Device`], and those of the library.
+    #[track_caller]
+    pub fn finish(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+    ) -> Result<Vec<Packed<L::Tensor>>, L::Error> {
+        while self.next().is_some() {
+            self.start()?;
+        }
+        let (_, communication_stats) = replica.only_worker()?;
+        let mut sums = Vec::with_capacity(self.buckets.len());
+        for (number, (tensor, pending)) in self.under_way.drain(..).enumerate() {
+            let began = Instant::now();
+            let sum = pending.wait().map_err(Error::from)?;
+            let bytes = sum.element_type().size() * sum.len();
+            communication_stats.count(bytes, began.elapsed());
+            // Given back before anybody works on it.
+            drop(sum);
+            let parts = self.buckets[number].parts(&self.specs);
+            sums.push(Packed { tensor, parts });
+        }
+        Ok(sums)
+    }
+
+    /// The tensors of all variables with the values that they have on rank 0, from device to device
+    /// where the route goes so. All workers call it, outside of steps.
+    ///
+    /// # Panics
+    /// When there are not as many tensors as variables.
+    ///
+    /// # Errors
+    /// [`Error::Group`], and those of the library.
+    #[track_caller]
+    pub fn broadcast(&self, variables: &[L::Tensor]) -> Result<Vec<Packed<L::Tensor>>, L::Error> {
+        let mut all = Vec::with_capacity(self.buckets.len());
+        for bucket in &self.buckets {
+            let tensor = self.library.pack(bucket.of(variables))?;
+            let values = self.library.lend(&tensor, ElementType::F32)?;
+            // Given back before anybody works on it.
+            drop(self.from_rank_0(values)?);
+            let parts = bucket.parts(&self.specs);
+            all.push(Packed { tensor, parts });
+        }
+        Ok(all)
+    }
+
+    /// Checks, on the device, that all workers hold the same bits in all variables: a word of each
+    /// bucket is brought to the host.
+    ///
+    /// # Panics
+    /// When there are not as many tensors as variables.
+    ///
+    /// # Errors
+    /// [`Error::ReplicasDiverged`], on every worker, with the ranks that differ from rank 0;
+    /// [`Error::Group`], [`Error::Device`], and those of the library.
+    #[track_caller]
+    pub fn verify(
+        &self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        variables: &[L::Tensor],
+    ) -> Result<(), L::Error> {
+        let mut different = 0_u32;
+        for bucket in &self.buckets {
+            let tensor = self.library.pack(bucket.of(variables))?;
+            let own = self.library.lend(&tensor, ElementType::U32)?;
+            let accelerator = self.library.accelerator();
+            let chiefs = accelerator.duplicate(&own).map_err(Error::from)?;
+            let mut chiefs = self.from_rank_0(chiefs)?;
+            different |= differing_bits(&**accelerator, &own, &mut chiefs)?;
+        }
+        let group = strategy.group_mut();
+        let mut all = vec![0; group.world() as usize];
+        group
+            .all_gather(&[different], &mut all)
+            .map_err(Error::from)?;
+        let ranks = (0..).map(Rank::new).zip(all);
+        let ranks: Vec<_> = ranks
+            .filter(|(_, bits)| *bits != 0)
+            .map(|(rank, _)| rank)
+            .collect();
+        match ranks.is_empty() {
+            true => Ok(()),
+            false => Err(Error::ReplicasDiverged { ranks }.into()),
+        }
+    }
+
+    /// Waits until all workers have called this, where there is a communicator: then it may be
+    /// dropped. One that is dropped before is aborted, under the hands of those that have not
+    /// finished.
+    ///
+    /// # Errors
+    /// [`Error::Group`]
+    #[track_caller]
+    pub fn settle(&self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
+        match self.route {
+            Route::Direct { .. } => Ok(strategy.group_mut().barrier()?),
+            Route::Staged(_) => Ok(()),
+        }
+    }
+
+    /// The bucket that is started next.
+    fn next(&self) -> Option<&Bucket<L::Tensor>> {
+        self.buckets.get(self.under_way.len())
+    }
+
+    /// Starts to sum the next bucket, with zeros for gradients that are not there.
+    fn start(&mut self) -> Result<(), L::Error> {
+        let number = self.under_way.len();
+        let Bucket {
+            variables,
+            gradients,
+        } = &mut self.buckets[number];
+        let mut parts = Vec::with_capacity(variables.len());
+        for (variable, gradient) in variables.iter().zip(gradients) {
+            parts.push(match gradient.take() {
+                Some(gradient) => gradient,
+                None => self.library.zeros(self.specs[*variable].len())?,
+            });
+        }
+        let tensor = self.library.pack(parts)?;
+        let mut values = self.library.lend(&tensor, ElementType::F32)?;
+        let accelerator = self.library.accelerator().clone();
+        if self.weight.to_bits() != 1.0_f32.to_bits() {
+            accelerator
+                .scale(&mut values, self.weight)
+                .map_err(Error::from)?;
+        }
+        let sum = self.work_on(values, |devices, values| {
+            devices.all_reduce(values, collectives::ReduceOp::Sum)
+        });
+        self.under_way.push((tensor, sum));
+        Ok(())
+    }
+
+    /// Gives a buffer the values that it has on rank 0.
+    fn from_rank_0(&self, values: BufferOf<L>) -> Result<BufferOf<L>, Error> {
+        let given = self.work_on(values, |devices, values| {
+            devices.broadcast(values, Rank::CHIEF)
+        });
+        Ok(given.wait()?)
+    }
+
+    /// Starts what is to be done with a buffer between workers, if there are several.
+    fn work_on(
+        &self,
+        values: BufferOf<L>,
+        work: impl FnOnce(
+            &mut DeviceGroup<'_, L::Accelerator>,
+            &mut BufferOf<L>,
+        ) -> Result<(), OperationError>
+        + Send
+        + 'static,
+    ) -> Pending<BufferOf<L>> {
+        let (accelerator, way) = (self.library.accelerator().clone(), self.way.clone());
+        self.operations.start(values, move |group, values| {
+            let (device, is_alone) = (values.device(), group.world() == 1);
+            let mut way = held(&way);
+            let mut devices = group.with_route(&*accelerator, &mut way);
+            if !is_alone {
+                work(&mut devices, values)?;
+            }
+            // Its owner may have no way to wait for our work but that it is done.
+            devices.synchronize(device)
+        })
+    }
+}
+
+impl<T> Bucket<T> {
+    /// Of `variables` variables those that are `reversed` ones when counted from the last.
+    fn new(variables: usize, reversed: Range<usize>) -> Self {
+        let variables: Vec<_> = reversed.map(|at| variables - 1 - at).collect();
+        let gradients = variables.iter().map(|_| None).collect();
+        Self {
+            variables,
+            gradients,
+        }
+    }
+
+    /// Where a variable of this bucket is in it.
+    fn place_of(&self, variable: usize) -> usize {
+        // They are consecutive numbers, the largest first.
+        self.variables[0] - variable
+    }
+
+    fn is_complete(&self) -> bool {
+        self.gradients.iter().all(Option::is_some)
+    }
+
+    /// The tensors of its variables.
+    fn of(&self, all: &[T]) -> Vec<T>
+    where
+        T: Clone,
+    {
+        let own = self.variables.iter().map(|variable| all[*variable].clone());
+        own.collect()
+    }
+
+    /// Which elements of the packed tensor belong to which variable.
+    fn parts(&self, specs: &[VariableSpec]) -> Vec<(usize, Range<usize>)> {
+        let mut end = 0;
+        let part = |variable: &usize| {
+            let start = end;
+            end += specs[*variable].len();
+            (*variable, start..end)
+        };
+        self.variables.iter().map(part).collect()
+    }
+}
+
+/// The largest of the words that say which bits of two buffers differ, which `others` becomes.
+fn differing_bits<A: Fold>(
+    accelerator: &A,
+    own: &A::Buffer,
+    others: &mut A::Buffer,
+) -> Result<u32, Error> {
+    if own.is_empty() {
+        return Ok(0);
+    }
+    accelerator.reduce(collectives::ReduceOp::Xor, others, own)?;
+    let most = accelerator.fold(collectives::ReduceOp::Max, [1, own.len(), 1], others)?;
+    let mut word = [0];
+    accelerator.download(&most, 0, &mut word)?;
+    Ok(word[0])
+}
+
+fn held<B: DeviceBuffer>(route: &Mutex<DeviceRoute<B>>) -> MutexGuard<'_, DeviceRoute<B>> {
+    // An operation that panicked has ended the group, and so the route.
+    route.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<L: DeviceTensors> Debug for DeviceGradients<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceGradients")
+            .field("variables", &self.specs.len())
+            .field("buckets", &self.buckets.len())
+            .field("route", &self.route)
+            .finish_non_exhaustive()
+    }
+}
