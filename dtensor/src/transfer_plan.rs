@@ -350,7 +350,7 @@ impl Builder<'_> {
 }
 
 /// For each rank after a permutation, in their order, the one whose block it then has.
-pub(crate) fn permutation(plan: &Plan, step: &Step) -> Result<Vec<MeshRank>, Error> {
+pub(crate) fn permutation(plan: &Plan, step: &PlanStep) -> Result<Vec<MeshRank>, Error> {
     let mut donors: BTreeMap<Key, Vec<MeshRank>> = BTreeMap::new();
     let (before, after) = (step.before(), step.after());
     for rank in before.mesh().ranks() {
@@ -368,7 +368,7 @@ pub(crate) fn permutation(plan: &Plan, step: &Step) -> Result<Vec<MeshRank>, Err
 
 /// Whether all ranks of a group had the same before a step that makes terms of it, so that one of
 /// them has to speak for all.
-pub(crate) fn had_copies(step: &Step) -> bool {
+pub(crate) fn had_copies(step: &PlanStep) -> bool {
     let cuts = |placement: &MeshPlacement| -> usize {
         placement.axes().flatten().map(DimPart::size).product()
     };

@@ -5,7 +5,7 @@ use meshwork_core::Mesh;
 use meshwork_layout::ops::{Activation, AttentionMask, Normalization};
 use meshwork_layout::{Layout, UNSHARDED};
 
-use crate::{AdamW, Context, DTensor, DVariable, Error, Tape, Variable, Variables};
+use crate::{AdamW, Context, DTensor, DVariable, Error, Tape, Variable, VariableSet};
 
 /// The sizes of a [`Transformer`], and of the batches that it learns from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -218,7 +218,7 @@ fn normal(hidden: &DTensor<f32>) -> Result<DTensor<f32>, Error> {
     hidden.normalize(&Normalization::new([-1], 1e-5))
 }
 
-impl Variables for Transformer {
+impl VariableSet for Transformer {
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
         self.table.visit(visit);
         for layer in &mut self.layers {

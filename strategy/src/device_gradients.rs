@@ -291,7 +291,7 @@ impl<L: DeviceTensors> DeviceGradients<L> {
             let tensor = self.library.pack(bucket.of(variables))?;
             let values = self.library.lend(&tensor, ElementType::F32)?;
             // Given back before anybody works on it.
-            drop(self.from_rank_0(values)?);
+            drop(self.of_rank_0(values)?);
             let parts = bucket.parts(&self.specs);
             all.push(Packed { tensor, parts });
         }
@@ -319,7 +319,7 @@ impl<L: DeviceTensors> DeviceGradients<L> {
             let own = self.library.lend(&tensor, ElementType::U32)?;
             let accelerator = self.library.accelerator();
             let chiefs = accelerator.duplicate(&own).map_err(Error::from)?;
-            let mut chiefs = self.from_rank_0(chiefs)?;
+            let mut chiefs = self.of_rank_0(chiefs)?;
             different |= differing_bits(&**accelerator, &own, &mut chiefs)?;
         }
         let group = strategy.group_mut();
@@ -387,7 +387,7 @@ impl<L: DeviceTensors> DeviceGradients<L> {
     }
 
     /// Gives a buffer the values that it has on rank 0.
-    fn from_rank_0(&self, values: BufferOf<L>) -> Result<BufferOf<L>, Error> {
+    fn of_rank_0(&self, values: BufferOf<L>) -> Result<BufferOf<L>, Error> {
         let given = self.work_on(values, |devices, values| {
             devices.broadcast(values, Rank::CHIEF)
         });

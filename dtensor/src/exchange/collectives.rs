@@ -6,7 +6,7 @@
 
 use meshwork_accel::{Arrangement, Element, GraphOp, Groups, PerDevice, Region};
 use meshwork_core::MeshRank;
-use meshwork_layout::{MeshPlacement, Plan, Ranges, Shape, Step, StepKind};
+use meshwork_layout::{MeshPlacement, Plan, PlanStep, Ranges, Shape, StepKind};
 
 use super::rounds::operation;
 use crate::backend::{Backend, DeviceBlocks, Recorder};
@@ -72,7 +72,7 @@ struct Drawn {
 
 impl Drawn {
     /// None where blocks differ in size.
-    fn of(plan: &Plan, step: &Step, places: &DevicePlacement) -> Result<Option<Self>, Error> {
+    fn of(plan: &Plan, step: &PlanStep, places: &DevicePlacement) -> Result<Option<Self>, Error> {
         let place = |placement: &MeshPlacement, rank: MeshRank| {
             Ok::<_, Error>(places.of_rank(plan.device_rank(placement, rank)?).place)
         };
@@ -226,7 +226,7 @@ struct Within<'a> {
 type Made = Result<Option<DeviceBlocks>, Error>;
 
 impl Within<'_> {
-    fn step<T: Scalar>(&self, step: &Step, held: &DeviceBlocks) -> Made {
+    fn step<T: Scalar>(&self, step: &PlanStep, held: &DeviceBlocks) -> Made {
         let Drawn { groups, donors, .. } = self.drawn;
         let reduction = step.before().reduction().map(operation);
         match (step.kind(), reduction) {
@@ -380,7 +380,7 @@ impl Within<'_> {
     }
 
     /// Each block as a term of a sum, or whatever it is; one that others have too is a term once.
-    fn terms<T: Scalar>(&self, step: &Step, held: &DeviceBlocks) -> Made {
+    fn terms<T: Scalar>(&self, step: &PlanStep, held: &DeviceBlocks) -> Made {
         let [before, after] = &self.drawn.held;
         let Some(reduction) = step.after().reduction() else {
             return Ok(None);

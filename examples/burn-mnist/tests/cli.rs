@@ -62,7 +62,11 @@ fn a_killed_worker_costs_what_came_behind_the_last_checkpoint() {
     let mut job = piped.spawn().unwrap();
     // The summary of what is read comes at the end.
     let mut said = BufReader::new(job.stdout.take().unwrap()).lines();
-    let in_second = |line: &io::Result<String>| line.as_ref().unwrap().contains("processed: 2, items_total: 3");
+    let in_second = |line: &io::Result<String>| {
+        line.as_ref()
+            .unwrap()
+            .contains("processed: 2, items_total: 3")
+    };
     assert!(said.any(|line| in_second(&line)), "no second epoch");
     let children = format!("/proc/{0}/task/{0}/children", job.id());
     let children = std::fs::read_to_string(children).unwrap();
