@@ -15,7 +15,7 @@ use meshwork_strategy::{
 
 use crate::Error;
 use crate::gradient_hooks::GradientHooks;
-use crate::tensor::read;
+use crate::tensor::{read, write};
 use crate::values::Values;
 
 /// The variables of a candle model, equal on all workers, and room for their gradients.
@@ -212,6 +212,8 @@ impl MirroredVars {
     ///
     /// With a loss that is the mean over the worker's samples, [`Batch::weight`] makes the sum the
     /// gradient of the mean over the global batch. A variable without a gradient counts as zero.
+    /// Sums are written into the memory in which the gradients came, where that is the host's, so
+    /// that a step takes none of its own: what shares it with them, such as a clone, changes too.
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`]; `gradients` are then partly replaced.
@@ -320,9 +322,14 @@ impl MirroredVars {
             replica.read_check(&self.gradients.extra()[extra..])?;
         }
         for (index, var) in self.values.vars.iter().enumerate() {
-            let sum =
-                Tensor::from_slice(self.gradients.gradient(index), var.shape(), var.device())?;
-            gradients.insert(var, sum);
+            let sum = self.gradients.gradient(index);
+            match gradients.get(var) {
+                Some(gradient) if write(sum, gradient)? => {}
+                Some(_) | None => {
+                    let sum = Tensor::from_slice(sum, var.shape(), var.device())?;
+                    gradients.insert(var, sum);
+                }
+            }
         }
         Ok(())
     }
