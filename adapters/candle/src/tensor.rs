@@ -4,17 +4,37 @@ use candle_core::{CpuStorage, InplaceOp1, Layout, Storage, Tensor};
 
 use crate::Error;
 
-/// Copies the values of `tensor`, row-major, without an allocation where it is contiguous in host
-/// memory.
-pub(crate) fn read(tensor: &Tensor, into: &mut [f32]) -> Result<(), Error> {
+/// Gives `act` the values of `tensor`, row-major: where they are, without an allocation, if it is
+/// contiguous in host memory.
+pub(crate) fn with_values<R>(tensor: &Tensor, act: impl FnOnce(&[f32]) -> R) -> Result<R, Error> {
     let (storage, layout) = tensor.storage_and_layout();
     if let (Storage::Cpu(values), Some((start, end))) = (&*storage, layout.contiguous_offsets()) {
-        into.copy_from_slice(&values.as_slice::<f32>()?[start..end]);
-        return Ok(());
+        return Ok(act(&values.as_slice::<f32>()?[start..end]));
     }
     drop(storage);
-    into.copy_from_slice(&tensor.flatten_all()?.to_vec1::<f32>()?);
-    Ok(())
+    Ok(act(&tensor.flatten_all()?.to_vec1::<f32>()?))
+}
+
+/// Copies the values of `tensor`, row-major.
+pub(crate) fn read(tensor: &Tensor, into: &mut [f32]) -> Result<(), Error> {
+    with_values(tensor, |values| into.copy_from_slice(values))
+}
+
+/// Copies the values of `tensor`, row-major, each times `weight`.
+///
+/// # Panics
+/// When there are not as many as `into` takes.
+pub(crate) fn read_times(weight: f32, tensor: &Tensor, into: &mut [f32]) -> Result<(), Error> {
+    with_values(tensor, |values| {
+        assert_eq!(
+            values.len(),
+            into.len(),
+            "a gradient is as long as its variable"
+        );
+        for (into, value) in into.iter_mut().zip(values) {
+            *into = value * weight;
+        }
+    })
 }
 
 /// Replaces the values of `tensor` where they are, if it is contiguous in host memory, and has all

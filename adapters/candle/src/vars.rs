@@ -15,7 +15,7 @@ use meshwork_strategy::{
 
 use crate::Error;
 use crate::gradient_hooks::GradientHooks;
-use crate::tensor::{read, write};
+use crate::tensor::{read_times, write};
 use crate::values::Values;
 
 /// The variables of a candle model, equal on all workers, and room for their gradients.
@@ -230,10 +230,9 @@ impl MirroredVars {
         for (index, var) in self.values.vars.iter().enumerate().rev() {
             let slot = self.gradients.gradient_mut(index)?;
             match gradients.get(var) {
-                Some(gradient) => read(gradient, slot)?,
+                Some(gradient) => read_times(weight, gradient, slot)?,
                 None => slot.fill(0.0),
             }
-            slot.iter_mut().for_each(|value| *value *= weight);
             self.gradients.ready(replica, index)?;
         }
         self.finish(replica, gradients)
@@ -311,11 +310,11 @@ impl MirroredVars {
         replica: &mut ReplicaContext<'_>,
         gradients: &mut GradStore,
     ) -> Result<(), Error> {
-        self.values.read()?;
         let extra = self.extra;
         if self.checks == Checks::EachStep {
+            let copy = self.values.fingerprint()?;
             let room = &mut self.gradients.extra_mut()?[extra..];
-            replica.write_check(self.values.flat.as_mut_slice(), room)?;
+            replica.write_fingerprint(copy, room)?;
         }
         self.gradients.finish(replica)?;
         if self.checks == Checks::EachStep {
