@@ -58,7 +58,12 @@ use statistics::Statistics;
 ///
 /// Clones are the same layers.
 #[derive(Clone, Debug, Default)]
-#[doc(alias("SyncBatchNorm", "convert_sync_batchnorm", "BatchNorm2d"))]
+#[doc(alias(
+    "SyncBatchNorm",
+    "convert_sync_batchnorm",
+    "BatchNorm2d",
+    "synchronized BatchNormalization"
+))]
 pub struct BatchNorms(Arc<Mutex<Statistics>>);
 
 /// What the layers of [`BatchNorms`] are given.

@@ -1,3 +1,5 @@
+//! `Error`: of variables and gradients, of units, and of batch normalisation.
+
 use candle_core::DType;
 
 /// Everything that can go wrong between candle and a strategy.

@@ -6,7 +6,7 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Shape, Tensor};
 use meshwork_strategy::GradientBuckets;
 
 use crate::Error;
-use crate::tensor::read;
+use crate::tensor::read_times;
 
 /// The state that the hooks of all variables share.
 #[derive(Clone, Debug, Default)]
@@ -79,9 +79,7 @@ impl BackwardPass {
             return Ok(());
         };
         let slot = buckets.gradient_mut(index)?;
-        read(gradient, slot)?;
-        let weight = self.weight;
-        slot.iter_mut().for_each(|value| *value *= weight);
+        read_times(self.weight, gradient, slot)?;
         buckets.ready_inside(index)?;
         self.caught[index] = true;
         Ok(())

@@ -1,9 +1,9 @@
 use candle_core::{DType, Tensor, Var};
 use candle_nn::VarMap;
-use meshwork_strategy::{FlatGradients, VariableSpec};
+use meshwork_strategy::{Fingerprint, FlatGradients, VariableSpec};
 
 use crate::Error;
-use crate::tensor::read;
+use crate::tensor::{read, with_values};
 
 /// The variables of a model in the order of their names, and a copy of their values.
 #[derive(Debug)]
@@ -44,6 +44,15 @@ impl Values {
             read(var.as_tensor(), self.flat.gradient_mut(index))?;
         }
         Ok(())
+    }
+
+    /// Of the variables as they are, where they are.
+    pub(crate) fn fingerprint(&self) -> Result<Fingerprint, Error> {
+        let mut copy = Fingerprint::new();
+        for var in &self.vars {
+            with_values(var.as_tensor(), |values| copy.add(values))?;
+        }
+        Ok(copy)
     }
 
     /// To the variables.

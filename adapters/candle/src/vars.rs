@@ -15,7 +15,7 @@ use meshwork_strategy::{
 
 use crate::Error;
 use crate::gradient_hooks::GradientHooks;
-use crate::tensor::read;
+use crate::tensor::{read_times, write};
 use crate::values::Values;
 
 /// The variables of a candle model, equal on all workers, and room for their gradients.
@@ -212,6 +212,8 @@ impl MirroredVars {
     ///
     /// With a loss that is the mean over the worker's samples, [`Batch::weight`] makes the sum the
     /// gradient of the mean over the global batch. A variable without a gradient counts as zero.
+    /// Sums are written into the memory in which the gradients came, where that is the host's, so
+    /// that a step takes none of its own: what shares it with them, such as a clone, changes too.
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`]; `gradients` are then partly replaced.
@@ -228,10 +230,9 @@ impl MirroredVars {
         for (index, var) in self.values.vars.iter().enumerate().rev() {
             let slot = self.gradients.gradient_mut(index)?;
             match gradients.get(var) {
-                Some(gradient) => read(gradient, slot)?,
+                Some(gradient) => read_times(weight, gradient, slot)?,
                 None => slot.fill(0.0),
             }
-            slot.iter_mut().for_each(|value| *value *= weight);
             self.gradients.ready(replica, index)?;
         }
         self.finish(replica, gradients)
@@ -309,20 +310,25 @@ impl MirroredVars {
         replica: &mut ReplicaContext<'_>,
         gradients: &mut GradStore,
     ) -> Result<(), Error> {
-        self.values.read()?;
         let extra = self.extra;
         if self.checks == Checks::EachStep {
+            let copy = self.values.fingerprint()?;
             let room = &mut self.gradients.extra_mut()?[extra..];
-            replica.write_check(self.values.flat.as_mut_slice(), room)?;
+            replica.write_fingerprint(copy, room)?;
         }
         self.gradients.finish(replica)?;
         if self.checks == Checks::EachStep {
             replica.read_check(&self.gradients.extra()[extra..])?;
         }
         for (index, var) in self.values.vars.iter().enumerate() {
-            let sum =
-                Tensor::from_slice(self.gradients.gradient(index), var.shape(), var.device())?;
-            gradients.insert(var, sum);
+            let sum = self.gradients.gradient(index);
+            match gradients.get(var) {
+                Some(gradient) if write(sum, gradient)? => {}
+                Some(_) | None => {
+                    let sum = Tensor::from_slice(sum, var.shape(), var.device())?;
+                    gradients.insert(var, sum);
+                }
+            }
         }
         Ok(())
     }

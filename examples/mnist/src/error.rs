@@ -118,7 +118,7 @@ pub(crate) enum Error {
 
     /// The images are too small for the network.
     #[error(
-        "images in {folder} are {shape} (channels, rows, columns), and the networks take {least}x{least} pixels or more; scale them first",
+        "images in {folder} are {shape} (channels, rows, columns), below the {least}x{least} pixels that the networks take at least; scale them first",
         folder = folder.display()
     )]
     DataImageSize {

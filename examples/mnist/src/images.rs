@@ -59,3 +59,39 @@ impl Images {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Why a folder is refused with a training and a test image of these sizes, black ones.
+    fn refused(train: [u8; 2], test: [u8; 2]) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, [rows, cols]) in [("train", train), ("t10k", test)] {
+            let write = |what: &str, bytes: Vec<u8>| {
+                fs::write(folder.path().join(format!("{name}-{what}")), bytes).unwrap();
+            };
+            let mut images = vec![0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, rows, 0, 0, 0, cols];
+            images.resize(16 + usize::from(rows) * usize::from(cols), 0);
+            write("images", images);
+            write("labels", vec![0, 0, 8, 1, 0, 0, 0, 1, 7]);
+        }
+        Images::load(folder.path()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn parts_of_two_sizes_and_small_images_are_refused_with_their_sizes() {
+        let error = refused([28, 28], [28, 20]);
+        assert!(
+            error.contains("1x28x28") && error.contains("1x28x20"),
+            "{error}"
+        );
+        let error = refused([15, 28], [15, 28]);
+        assert!(
+            error.contains("1x15x28") && error.contains("16x16"),
+            "{error}"
+        );
+    }
+}

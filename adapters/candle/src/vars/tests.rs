@@ -255,3 +255,71 @@ fn variables_of_another_type_are_refused_by_name() {
         "variable half holds F64 values: only F32 variables can be trained on several workers"
     );
 }
+
+/// A gradient of each variable: as they come from a backward pass, in memory of their own.
+fn fresh_gradients(model: &VarMap) -> GradStore {
+    let all = ["z", "a", "m"].map(|name| var(model, name).sqr().unwrap().sum_all().unwrap());
+    let [z, a, m] = all;
+    ((z + a).unwrap() + m).unwrap().backward().unwrap()
+}
+
+#[test]
+fn a_step_takes_memory_for_candles_list_of_arguments_and_for_no_values() {
+    for world in [1, 2] {
+        each(world, |mut strategy| {
+            let model = VarMap::new();
+            for name in ["z", "a", "m"] {
+                let init = Init::Const(0.5);
+                model
+                    .get(30_000, name, init, DType::F32, &Device::Cpu)
+                    .unwrap();
+            }
+            let mut mirrored = MirroredVars::with_extra(&mut strategy, &model, 1).unwrap();
+            let mut step = |gradients: &mut GradStore| {
+                mirrored.extra_mut().unwrap()[0] = 1.0;
+                let sums = strategy.run(|replica| mirrored.all_reduce(replica, gradients, 0.5));
+                sums.unwrap();
+            };
+            (0..2).for_each(|_| step(&mut fresh_gradients(&model)));
+            for _ in 0..10 {
+                let mut gradients = fresh_gradients(&model);
+                let counted = allocation_counter::measure(|| step(&mut gradients));
+                // One for each variable, where candle's operations in place list their arguments.
+                assert!(counted.count_total <= 3, "{counted:?}");
+                assert!(counted.bytes_total <= 3 * 128, "{counted:?}");
+                let sum = gradients.get(&var(&model, "m")).unwrap();
+                let expected = 0.5 * world as f32;
+                assert!(values_of(sum).iter().all(|value| *value == expected));
+            }
+            strategy.leave().unwrap();
+        });
+    }
+}
+
+#[test]
+fn sums_of_gradients_that_share_memory_are_apart() {
+    each(2, |mut strategy| {
+        let model = model(1.0);
+        let mut mirrored = MirroredVars::new(&mut strategy, &model).unwrap();
+        let mut gradients = fresh_gradients(&model);
+        // Two rows of one tensor each, and one that is not contiguous.
+        let both = Tensor::arange(0.0_f32, 12.0, &Device::Cpu).unwrap();
+        let both = both.reshape((4, 3)).unwrap();
+        gradients.insert(&var(&model, "a"), both.narrow(0, 0, 2).unwrap());
+        gradients.insert(&var(&model, "m"), both.narrow(0, 2, 2).unwrap());
+        let turned = Tensor::ones((3, 2), DType::F32, &Device::Cpu).unwrap();
+        gradients.insert(&var(&model, "z"), turned.t().unwrap());
+        let sums = strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, 1.0));
+        sums.unwrap();
+        let of = |name| values_of(gradients.get(&var(&model, name)).unwrap());
+        assert_eq!(of("a"), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(of("m"), [12.0, 14.0, 16.0, 18.0, 20.0, 22.0]);
+        assert_eq!(of("z"), [2.0; 6]);
+        assert_eq!(values_of(&both)[..3], [0.0, 1.0, 2.0], "a view was written");
+        strategy.leave().unwrap();
+    });
+}
+
+fn values_of(tensor: &Tensor) -> Vec<f32> {
+    tensor.flatten_all().unwrap().to_vec1().unwrap()
+}
