@@ -125,8 +125,8 @@ pub(crate) struct Run {
     /// Let the workers join a job that runs, at these addresses of some of its workers
     ///
     /// With the secret of that job in MESHWORK_JOB_SECRET or MESHWORK_JOB_SECRET_FILE, or by
-    /// --secret-file. The job has to have room: MESHWORK_WORKERS=2:5 in its environment lets it begin
-    /// with 2 and grow to 5.
+    /// --secret-file. The job has to have room: MESHWORK_WORKERS=2:5 in its environment lets it
+    /// begin with 2 and grow to 5.
     #[arg(long, value_name = "HOST:PORT,...")]
     #[arg(conflicts_with_all = ["host_port_base", "hosts"])]
     pub(crate) join: Option<String>,

@@ -5,6 +5,8 @@
 
 #[path = "edges/book.rs"]
 mod book;
+#[path = "edges/container.rs"]
+mod container;
 #[path = "edges/documents.rs"]
 mod documents;
 #[path = "edges/errors.rs"]
@@ -631,6 +633,11 @@ fn every_dependency_is_used() {
         &sources(),
         UNMENTIONED,
     ));
+}
+
+#[test]
+fn the_image_has_what_it_names_and_what_its_manifest_starts() {
+    report(container::problems(&workspace()));
 }
 
 #[test]

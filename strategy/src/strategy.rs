@@ -62,8 +62,8 @@ pub struct MultiWorkerMirroredStrategy {
 
 impl MultiWorkerMirroredStrategy {
     /// The strategy that the environment describes: the cluster as [`EnvironmentResolver`] reads it
-    /// (`TF_CONFIG`, or else the variables of torchrun, Open MPI, Flux, LSF or SkyPilot; of the first
-    /// two, processes on several hosts meet at `MASTER_ADDR` first), the job secret in
+    /// (`TF_CONFIG`, or else the variables of torchrun, Open MPI, Flux, LSF or SkyPilot; of the
+    /// first two, processes on several hosts meet at `MASTER_ADDR` first), the job secret in
     /// `MESHWORK_JOB_SECRET`, time-outs as in [`Timeouts::from_env`]. Blocks until all workers have
     /// met. Without a cluster, or as its only worker, this worker trains alone and needs no secret.
     ///

@@ -18,7 +18,7 @@ use crate::variables::Variables;
 ///
 /// ```sh
 /// cp "$PBS_NODEFILE" "$PBS_O_WORKDIR/hosts"
-/// pbsdsh -- env PBS_NODEFILE="$PBS_O_WORKDIR/hosts" MESHWORK_JOB_SECRET_FILE="$HOME/secret" program
+/// pbsdsh -- env PBS_NODEFILE="$PBS_O_WORKDIR/hosts" MESHWORK_JOB_SECRET_FILE="$HOME/key" program
 /// ```
 ///
 /// Formats: pbsdsh(1B) and `src/resmom/start_exec.c` of OpenPBS 23, pbsdsh(1) of TORQUE 2.4.

@@ -1,0 +1,188 @@
+//! The image and the manifest that starts it: what they name exists, and both agree. Neither is
+//! built or applied here.
+
+use crate::workspace::Workspace;
+
+const IMAGE: &str = "Dockerfile";
+const MANIFEST: &str = "docs/book/src/files/job.yaml";
+
+/// What cannot be as the two files say.
+pub(crate) fn problems(workspace: &Workspace) -> Vec<String> {
+    let read = |name: &str| workspace.document(name).unwrap_or_default();
+    let minimum = workspace.document("Cargo.toml").unwrap_or_default();
+    let minimum = minimum.parse::<toml::Table>().unwrap_or_default();
+    let minimum = minimum
+        .get("workspace")
+        .and_then(|workspace| workspace.get("package")?.get("rust-version")?.as_str())
+        .unwrap_or_default();
+    let programs = |package: &str| programs(workspace, package);
+    let mut problems = image_problems(&read(IMAGE), minimum, programs, |path| workspace.has(path));
+    problems.extend(manifest_problems(&read(MANIFEST), &read(IMAGE)));
+    problems
+}
+
+/// The programs of a package: those that it lists, else the one of its own name.
+fn programs(workspace: &Workspace, package: &str) -> Vec<String> {
+    let mut members = workspace.members.iter();
+    let Some(member) = members.find(|member| member.package == package) else {
+        return Vec::new();
+    };
+    let listed = member.manifest.get("bin").and_then(toml::Value::as_array);
+    match listed {
+        Some(listed) => {
+            let names = listed.iter().filter_map(|bin| bin.get("name")?.as_str());
+            names.map(str::to_owned).collect()
+        }
+        None => vec![package.to_owned()],
+    }
+}
+
+fn image_problems(
+    image: &str,
+    minimum: &str,
+    programs: impl Fn(&str) -> Vec<String>,
+    is_there: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let steps = steps(image);
+    let mut problems = Vec::new();
+    let build = steps.iter().find(|step| step.contains("cargo +"));
+    let build = build.map_or("", String::as_str);
+    if minimum.is_empty() || !build.contains(&format!("cargo +{minimum} build --locked")) {
+        problems.push(format!("{IMAGE}: build with Rust {minimum} and --locked"));
+    }
+    let words: Vec<_> = build.split_whitespace().collect();
+    let packages = words.windows(2).filter(|pair| pair[0] == "-p");
+    let built: Vec<_> = packages.flat_map(|pair| programs(pair[1])).collect();
+    let copies = steps.iter().filter(|step| step.starts_with("COPY --from="));
+    for path in copies.flat_map(|step| step.split_whitespace().filter_map(in_source)) {
+        let is_built = path
+            .strip_prefix("target/release/")
+            .map(|program| built.iter().any(|built| built == program));
+        if !is_built.unwrap_or_else(|| is_there(path)) {
+            problems.push(format!("{IMAGE}: nothing makes {path}"));
+        }
+    }
+    if built.is_empty() {
+        problems.push(format!("{IMAGE}: build programs of packages"));
+    }
+    let user = value(&steps, "USER ").and_then(|user| user.split(':').next());
+    if !user.is_some_and(|user| user.parse::<u32>().is_ok_and(|user| user > 0)) {
+        problems.push(format!("{IMAGE}: run as a user with a number other than 0"));
+    }
+    let started = ["HEALTHCHECK ", "CMD "].map(|step| value(&steps, step));
+    for command in started {
+        let program = command.and_then(first_quoted);
+        if !program.is_some_and(|program| built.iter().any(|built| built == program)) {
+            problems.push(format!("{IMAGE}: start and check by what is in it"));
+        }
+    }
+    problems
+}
+
+/// The manifest runs what the image has, as its user, at its port, and checks it likewise.
+fn manifest_problems(manifest: &str, image: &str) -> Vec<String> {
+    let steps = steps(image);
+    let mut wanted = Vec::new();
+    let tag = image.split("docker build -t ").nth(1);
+    wanted.extend(
+        tag.and_then(|tag| tag.split_whitespace().next())
+            .map(|tag| format!("image: {tag}\n")),
+    );
+    let user = value(&steps, "USER ").and_then(|user| user.split_once(':'));
+    wanted.extend(user.map(|(user, _)| format!("runAsUser: {user}\n")));
+    wanted.extend(user.map(|(_, group)| format!("fsGroup: {group}\n")));
+    let port = value(&steps, "EXPOSE ").and_then(|port| port.strip_suffix("/udp"));
+    wanted.extend(port.map(|port| format!("containerPort: {port}\n")));
+    let check = value(&steps, "HEALTHCHECK ").and_then(|check| check.split_once("CMD "));
+    wanted.extend(check.map(|(_, command)| format!("command: {command}\n")));
+    let start = value(&steps, "CMD ").map(|command| command.replace(['[', ']', '"', ','], ""));
+    wanted.extend(start.map(|start| format!("exec {start} ")));
+    let mut problems: Vec<_> = wanted
+        .iter()
+        .filter(|wanted| !manifest.contains(wanted.as_str()))
+        .map(|wanted| {
+            format!(
+                "{MANIFEST}: let it have `{}`, as {IMAGE} has",
+                wanted.trim_end()
+            )
+        })
+        .collect();
+    if wanted.len() != 6 {
+        problems.push(format!(
+            "{IMAGE}: name image, user, group, port, check and start"
+        ));
+    }
+    problems
+}
+
+/// Instructions, each on a line of its own, without comments.
+fn steps(image: &str) -> Vec<String> {
+    let lines = image.lines().filter(|line| !line.starts_with('#'));
+    let joined = lines.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
+    joined.lines().map(str::to_owned).collect()
+}
+
+/// What follows the last instruction of this name.
+fn value<'a>(steps: &'a [String], name: &str) -> Option<&'a str> {
+    let mut steps = steps.iter().rev();
+    steps.find_map(|step| step.strip_prefix(name))
+}
+
+fn first_quoted(command: &str) -> Option<&str> {
+    command.split('"').nth(1)
+}
+
+/// A path of the build stage, from the root of the repository.
+fn in_source(word: &str) -> Option<&str> {
+    word.strip_prefix("/src/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IMAGE: &str = "\
+# docker build -t a/b .
+FROM x AS build
+RUN cargo +1.2 build --locked \\
+    -p cli
+FROM x
+COPY --from=build /src/target/release/c /src/data /usr/local/bin/
+USER 7:8
+EXPOSE 9/udp
+HEALTHCHECK --timeout=1s CMD [\"c\", \"check\"]
+CMD [\"c\", \"go\"]
+";
+    const MANIFEST: &str = "image: a/b\nrunAsUser: 7\nfsGroup: 8\ncontainerPort: 9\n\
+                            command: [\"c\", \"check\"]\nexec c go --more\n";
+
+    #[track_caller]
+    fn check(from: &str, to: &str, expected: usize) {
+        let image = IMAGE.replace(from, to);
+        let programs = |package: &str| match package {
+            "cli" => vec!["c".to_owned()],
+            _ => Vec::new(),
+        };
+        let mut found = image_problems(&image, "1.2", programs, |path| path == "data");
+        found.extend(manifest_problems(MANIFEST, &image));
+        assert_eq!(found.len(), expected, "{found:?}");
+    }
+
+    #[test]
+    fn what_an_image_names_exists_and_its_manifest_agrees() {
+        check("", "", 0);
+        check("+1.2", "+1.1", 1);
+        check("--locked", "", 1);
+        check("release/c", "release/d", 1);
+        check("/src/data", "/src/dates", 1);
+        check("USER 7:8", "USER 7:9", 1);
+        check("USER 7:8", "USER 0:8", 2);
+        check("a/b", "a/c", 1);
+        check("9/udp", "10/udp", 1);
+        check("\"check\"", "\"look\"", 1);
+        check("\"go\"", "\"come\"", 1);
+        check("CMD [\"c\", \"go\"]", "CMD [\"d\", \"go\"]", 2);
+        check("-p cli", "-p other", 4);
+        check("EXPOSE 9/udp", "", 1);
+    }
+}
