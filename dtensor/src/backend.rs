@@ -22,6 +22,8 @@ mod search;
 mod typed;
 
 pub(crate) use graphs::CompiledGraph;
+#[cfg(test)]
+pub(crate) use graphs::testing::refusing;
 pub(crate) use local_devices::{DeviceBlocks, LocalDevices};
 pub(crate) use recorder::{Bound, Recorder, Unlike};
 pub(crate) use typed::Whole;

@@ -395,7 +395,7 @@ pub enum Error {
         op: String,
         /// What the compiler says.
         #[source]
-        source: meshwork_accel::Error,
+        source: Box<meshwork_accel::Error>,
     },
     /// The backend compiles each step, and not all of them as one program.
     #[error(
@@ -406,7 +406,7 @@ pub enum Error {
         steps: usize,
         /// What the compiler says.
         #[source]
-        source: meshwork_accel::Error,
+        source: Box<meshwork_accel::Error>,
     },
     /// A step of a program cannot be in one graph with the others.
     #[error("{op} cannot be compiled with the rest, as {why}: leave it out of the step")]

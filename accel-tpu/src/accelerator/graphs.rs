@@ -34,6 +34,10 @@ impl Graphs for PjrtAccelerator {
 
     fn compile(&self, graph: &Graph, devices: &[DeviceId]) -> Result<CompiledGraph, Error> {
         same_count(devices.len(), graph.devices())?;
+        let [first, ..] = devices else {
+            let (inputs, outputs) = (0, 1);
+            return Err(Error::CountMismatch { inputs, outputs });
+        };
         let mut infos = Vec::with_capacity(devices.len());
         for device in devices {
             self.known(*device)?;
@@ -42,11 +46,10 @@ impl Graphs for PjrtAccelerator {
         let text = module(graph)?;
         let replicas = u32::try_from(devices.len()).expect("no client has more devices");
         let options = CompileOptions::replicas(replicas).on(infos);
-        let first = devices.first().copied().unwrap_or(DeviceId::new(0));
         let program = self.client.compile(text.as_bytes(), &options);
         let outputs = graph.outputs().iter();
         Ok(CompiledGraph {
-            program: program.map_err(|error| failed(first, error))?,
+            program: program.map_err(|error| failed(*first, error))?,
             devices: devices.to_vec(),
             inputs: graph.inputs().to_vec(),
             outputs: outputs.map(|value| graph.vector(*value)).collect(),
@@ -67,10 +70,10 @@ impl Graphs for PjrtAccelerator {
             kept.contains(input) || buffers.any(|buffer| !buffer.kept().is_empty())
         };
         let left: Vec<usize> = compiled.used_up.iter().copied().filter(is_shared).collect();
-        let first = compiled.devices.first().copied();
-        let first = first.unwrap_or(DeviceId::new(0));
         let run = compiled.program.execute_keeping(&arguments, &left);
-        let (outputs, done) = run.map_err(|error| failed(first, error))?.into_parts();
+        // There is one, or it would not have been compiled.
+        let run = run.map_err(|error| failed(compiled.devices[0], error))?;
+        let (outputs, done) = run.into_parts();
         for (device, event) in compiled.devices.iter().zip(done) {
             let added = self.known(*device)?.add(event);
             added.map_err(|error| failed(*device, error))?;

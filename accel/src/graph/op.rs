@@ -265,9 +265,8 @@ impl GraphOp {
             Self::Scan(_, sizes) => long(first, count(sizes)?)?,
             Self::OneHot(classes, element) => {
                 let (element, row) = (*element, classes.first().len());
-                let rows = classes.values().iter();
-                let widest = rows.map(ExactSizeIterator::len).max();
-                long(resized(row), widest.unwrap_or(row))?;
+                let mut rows = classes.values().iter();
+                rows.try_for_each(|own| equal(own.len(), row))?;
                 let len = count(&[first.len, row])?;
                 Vector { element, len }
             }

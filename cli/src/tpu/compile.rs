@@ -17,18 +17,22 @@ pub(super) fn run(wanted: &Compile) -> Result<String, TpuError> {
     let topology = topology(&plugin, &wanted.topology, &[])?;
     let devices = topology.devices();
     let slice = Slice::new(devices)?;
-    // One ring over the whole slice: replicas that follow each other are neighbours.
-    let order = slice.rank_order(
-        &[devices.len()],
-        &TpuRings::new().dims(RingDims::Leading(1)),
-    )?;
+    let step = train::step(wanted, devices.len())?;
+    // Replicas that follow each other are neighbours: on a ring over the whole slice, or those
+    // that share a model on a ring of their own.
+    let order = match &step {
+        Some(step) => slice.rank_order(&step.mesh, &TpuRings::new()),
+        None => slice.rank_order(
+            &[devices.len()],
+            &TpuRings::new().dims(RingDims::Leading(1)),
+        ),
+    }?;
     let count = u32::try_from(devices.len()).expect("no slice has so many devices");
     let options = match wanted.partitioned {
         true => CompileOptions::partitions(count),
         false => CompileOptions::replicas(count),
     };
     let options = options.on(order.iter().map(|&device| &devices[device]));
-    let step = train::step(wanted, devices.len())?;
     let text = text(wanted, devices.len(), step.as_ref())?;
     let begin = Instant::now();
     let program = topology.compile(&text, &options)?;

@@ -122,3 +122,47 @@ impl CompiledGraph {
         Ok(kept.collect())
     }
 }
+
+/// Compilers for tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    use meshwork_accel_cpu::CpuAccelerator;
+
+    use super::*;
+
+    struct Refusing(fn(&Graph) -> bool);
+
+    impl Together for Refusing {
+        fn compile(
+            &self,
+            graph: &Graph,
+            devices: &[DeviceId],
+        ) -> Result<Box<dyn Any + Send + Sync>, Refusal> {
+            match (self.0)(graph) {
+                true => Err(Refusal::DeviceFailed {
+                    device: devices[0],
+                    operation: "PJRT_Client_Compile",
+                    code: 13,
+                    status: "not today".to_owned(),
+                }),
+                false => Ok(Box::new(())),
+            }
+        }
+
+        fn execute(
+            &self,
+            _: &(dyn Any + Send + Sync),
+            _: &[Vec<&Raw>],
+            _: &[usize],
+        ) -> Option<Result<Vec<Vec<Raw>>, Refusal>> {
+            None
+        }
+    }
+
+    /// Logical devices whose compiler refuses some graphs, and runs none.
+    pub(crate) fn refusing(cpus: &Arc<CpuAccelerator>, refused: fn(&Graph) -> bool) -> Backend {
+        let mut builder = Backend::of(cpus).arithmetic().arrangement();
+        builder.backend.graphs = Some(Arc::new(Refusing(refused)));
+        builder.into()
+    }
+}

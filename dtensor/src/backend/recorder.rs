@@ -324,7 +324,7 @@ impl Memory for Recorder {
         let available = self.devices.len();
         let unknown = Refusal::UnknownDevice { device, available };
         let bytes = PerDevice::all(bytes.to_vec());
-        let place = self.place(device).ok_or(unknown.clone())?;
+        let place = self.place(device).ok_or_else(|| unknown.clone())?;
         let made = self.note(place, GraphOp::Constant(element, bytes), &[]);
         made.unwrap_or(Err(unknown))
     }
@@ -332,7 +332,7 @@ impl Memory for Recorder {
     fn zeros(&self, device: DeviceId, element: ElementType, len: usize) -> Result<Raw, Refusal> {
         let available = self.devices.len();
         let unknown = Refusal::UnknownDevice { device, available };
-        let place = self.place(device).ok_or(unknown.clone())?;
+        let place = self.place(device).ok_or_else(|| unknown.clone())?;
         let zero = vec![0; element.size()];
         let made = self.filled(place, &zero, Vector { element, len });
         made.unwrap_or(Err(unknown))

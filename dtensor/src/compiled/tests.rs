@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use meshwork_accel::{Graph, GraphOp, Node, Pointwise};
 use meshwork_accel_cpu::CpuAccelerator;
 use meshwork_core::{Client, CreateMesh};
 use meshwork_layout::Layout;
@@ -10,6 +11,7 @@ use ndarray::{ArrayD, array};
 use proptest::prelude::*;
 
 use super::*;
+use crate::backend::refusing;
 use crate::tape::tests::random::{SIDE, Step, all_carried_out, step};
 use crate::tape::tests::{context, layouts, mesh, numbers};
 use crate::testing::clients;
@@ -339,4 +341,49 @@ fn vectors_of_variables_and_of_tensors_keep_their_order() {
         assert_eq!(sums[0].to_host().unwrap().sum(), expected);
         assert_eq!(same.to_host().unwrap()[0], 4.0);
     }
+}
+
+/// A step on two logical devices whose compiler refuses some graphs, and what it says.
+fn refused_by(refused: fn(&Graph) -> bool) -> Error {
+    let cpus = CpuAccelerator::with_logical_devices(2.try_into().unwrap());
+    let client = Client::new("localhost", 0, 1).unwrap();
+    let context = Context::alone(client.with_devices("CPU", 2).unwrap());
+    let backend = refusing(&Arc::new(cpus), refused);
+    context.compute_on(DeviceType::Cpu, backend).unwrap();
+    let mesh = context.create_mesh(CreateMesh::new().along("x")).unwrap();
+    let rows = Layout::batch_sharded(&mesh, "x", 1).unwrap();
+    let by = context.full(&[4], &rows, 0.5).unwrap();
+    let mut weights = DVariable::new(context.full(&[4], &rows, 1.0).unwrap());
+    let mut step = compile(|weights: &mut DVariable<f64>, by: &DTensor<f64>| {
+        let sum = weights.value().add(by)?.sum_all()?;
+        weights.assign(&weights.value().mul(&sum.exp()?)?)?;
+        Ok::<_, Error>(sum)
+    });
+    let error = step.call(&mut weights, &by).unwrap_err();
+    let whole = weights.value().to_host().unwrap();
+    assert!(whole.iter().all(|weight| *weight == 1.0), "{whole}");
+    error
+}
+
+#[test]
+fn a_compiler_that_refuses_is_told_with_op_and_line_and_leaves_variables_as_they_were() {
+    let has_exp = |graph: &Graph| {
+        let exp = GraphOp::Pointwise(Pointwise::Exp);
+        graph.nodes().iter().any(|node| *node.op() == exp)
+    };
+    let refused = refused_by(has_exp);
+    let Error::NotCompiled { op, source } = &refused else {
+        panic!("{refused}");
+    };
+    assert!(op.contains("exp") && op.contains("tests.rs:"), "{op}");
+    assert!(source.to_string().contains("not today"), "{source}");
+
+    let is_whole = |graph: &Graph| {
+        let mut nodes = graph.nodes().iter();
+        let first = nodes.next().map(Node::origin);
+        nodes.any(|node| Some(node.origin()) != first)
+    };
+    let refused = refused_by(is_whole);
+    let together = matches!(refused, Error::NotCompiledTogether { steps: 4, .. });
+    assert!(together, "{refused}");
 }

@@ -40,6 +40,12 @@ pub(super) enum Piece {
     Step(usize),
 }
 
+/// A program in pieces, in order, and why steps are by themselves.
+pub(super) struct Pieces {
+    pub(super) pieces: Vec<Piece>,
+    pub(super) apart: Vec<(usize, Apart)>,
+}
+
 /// Why a step is in no module with others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -71,7 +77,7 @@ pub(super) fn lowered(
     context: &Context,
     site: &LocalDevices,
     like: Option<&Backend>,
-) -> Result<(Vec<Piece>, Vec<(usize, Apart)>), Error> {
+) -> Result<Pieces, Error> {
     let (recorder, backend) = Recorder::new(site.devices.clone(), like.cloned());
     let mut lowerer = Lowerer {
         program,
@@ -88,7 +94,8 @@ pub(super) fn lowered(
         lowerer.step(number)?;
     }
     lowerer.close(program.steps.len())?;
-    Ok((lowerer.pieces, lowerer.apart))
+    let Lowerer { pieces, apart, .. } = lowerer;
+    Ok(Pieces { pieces, apart })
 }
 
 struct Lowerer<'a> {
@@ -328,3 +335,6 @@ impl Step {
         format!("{name} {}:{}", self.at.file(), self.at.line())
     }
 }
+
+#[cfg(test)]
+mod tests;

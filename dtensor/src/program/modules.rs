@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use meshwork_accel::{Error as Refusal, Graph};
 
-use super::lower::{Apart, Lowered, Piece, lowered};
+use super::lower::{Apart, Lowered, Piece, Pieces, lowered};
 use super::{Program, Step};
 use crate::backend::{Bound, CompiledGraph, LocalDevices, Recorder};
 use crate::{Context, Error};
@@ -73,7 +73,7 @@ impl Program {
         let Some(site) = self.site(context).filter(|site| site.backend.compiles()) else {
             return Ok(self);
         };
-        let (pieces, apart) = lowered(&self, context, &site, Some(&site.backend))?;
+        let Pieces { pieces, apart } = lowered(&self, context, &site, Some(&site.backend))?;
         let mut explained = Explained {
             devices: site.devices.len(),
             ..Explained::default()
@@ -102,19 +102,24 @@ impl Program {
     /// [`Error::NotOneGraph`] where a step cannot be in it; of a program without steps, of tensors
     /// of no elements, and those of [`Graph::add`].
     pub fn graph(&self, context: &Context) -> Result<Graph, Error> {
+        Ok(self.in_one(context)?.graph)
+    }
+
+    /// The whole program as one graph.
+    pub(super) fn in_one(&self, context: &Context) -> Result<Lowered, Error> {
         let first = self.steps.first().and_then(|step| step.results.first());
         let mesh = first.map(|first| self.values[*first].placement.layout().mesh());
         let devices = mesh.and_then(|mesh| context.devices_of(mesh));
         let devices = devices.ok_or(Error::NotHere)?;
         let (_, backend) = Recorder::new(devices.clone(), None);
         let site = LocalDevices { backend, devices };
-        let (pieces, apart) = lowered(self, context, &site, None)?;
+        let Pieces { pieces, apart } = lowered(self, context, &site, None)?;
         if let Some((step, why)) = apart.first() {
             let (op, why) = (self.steps[*step].origin(), *why);
             return Err(Error::NotOneGraph { op, why });
         }
         match pieces.into_iter().next() {
-            Some(Piece::Graph(lowered)) => Ok(lowered.graph),
+            Some(Piece::Graph(lowered)) => Ok(*lowered),
             Some(Piece::Step(_)) | None => Err(Error::NotHere),
         }
     }
@@ -176,11 +181,11 @@ impl Program {
             let alone = alone(&lowered.graph, step);
             let compiled = alone.map(|alone| site.backend.compile(&alone, &site.devices));
             if let Ok(Err(source)) = compiled {
-                let op = step.origin();
+                let (op, source) = (step.origin(), Box::new(source));
                 return Error::NotCompiled { op, source };
             }
         }
-        let steps = steps.count();
+        let (steps, source) = (steps.count(), Box::new(source));
         Error::NotCompiledTogether { steps, source }
     }
 }
@@ -227,7 +232,7 @@ fn alone(graph: &Graph, step: &Step) -> Result<Graph, Refusal> {
     for (_, node) in &own {
         let place = |value: &usize| {
             let given = inputs.iter().position(|input| input == value);
-            given.or(made(*value).map(|number| inputs.len() + number))
+            given.or_else(|| made(*value).map(|number| inputs.len() + number))
         };
         let operands: Option<Vec<usize>> = node.operands().iter().map(place).collect();
         let operation = "a node of a graph without its operands";

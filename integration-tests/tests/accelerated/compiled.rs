@@ -2,10 +2,12 @@
 
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{
-    Backend, Context, DTensor, DeviceType, Transformer, TransformerSizes, compile,
+    Backend, Context, DTensor, DVariable, DeviceType, Error, Sgd, Tape, Transformer,
+    TransformerSizes, Variable, Variables, compile,
 };
+use meshwork_layout::{Layout, UNSHARDED};
 
-use crate::{pjrt, plugins};
+use crate::{numbers, pjrt, plugins};
 
 /// So many devices of the plugin that stand for TPUs, as a mesh of `data` and `model`.
 fn devices(data: u32, model: u32) -> Option<(Context, Mesh, Backend)> {
@@ -31,37 +33,183 @@ fn loss(of: &DTensor<f32>) -> f32 {
 
 const SIZES: TransformerSizes = TransformerSizes {
     batch: 4,
-    length: 8,
+    length: 4,
     tokens: 12,
-    width: 16,
+    width: 8,
     heads: 4,
-    layers: 2,
+    layers: 1,
 };
 
+/// A transformer on devices, against the same on the host, op by op.
+fn learns_as_on_the_host([data, model]: [u32; 2]) {
+    let Some((context, mesh, backend)) = devices(data, model) else {
+        return;
+    };
+    let token = |at: usize| (at * 5 % 12) as i64;
+    let batch = SIZES.batch_of(&context, &mesh, token).unwrap();
+    let mut compiled = Transformer::new(&context, &mesh, SIZES).unwrap();
+    let client = Client::new("localhost", 0, 1).unwrap();
+    let host = Context::alone(client.with_devices("TPU", data * model).unwrap());
+    let alike = SIZES.batch_of(&host, &mesh, token).unwrap();
+    let mut by_ops = Transformer::new(&host, &mesh, SIZES).unwrap();
+    let mut step = compile(Transformer::step);
+    let mut held = Vec::new();
+    for number in 0..5 {
+        let expected = loss(&by_ops.step(&alike).unwrap());
+        let found = loss(&step.call(&mut compiled, &batch).unwrap());
+        let program = step.program().unwrap();
+        assert!(
+            (found - expected).abs() < 2e-5 * expected.abs(),
+            "step {number} on {data} by {model}: {found} and not {expected}\n{program}"
+        );
+        assert_eq!(
+            (program.modules(), program.steps_apart()),
+            (1, 0),
+            "{program}"
+        );
+        held.push((backend.bytes_held(), backend.bytes_uploaded()));
+    }
+    // Nothing goes to the devices any more, and no more is there.
+    assert_eq!(held[3], held[4], "{held:?}");
+}
+
 #[test]
-fn a_transformer_learns_in_one_module_as_op_by_op() {
-    for [data, parts] in [[1, 1], [2, 2], [2, 4]] {
-        let Some((context, mesh, _)) = devices(data, parts) else {
+fn a_transformer_learns_in_one_module_of_four_devices_as_on_the_host() {
+    learns_as_on_the_host([2, 2]);
+}
+
+/// Two layers, the first cut by columns and the second by rows.
+fn step(weights: &mut [DVariable<f32>; 2], inputs: &DTensor<f32>) -> Result<DTensor<f32>, Error> {
+    let tape = Tape::new();
+    let [first, second] = weights;
+    let (w, v) = (tape.watch(first.value()), tape.watch(second.value()));
+    let outputs = inputs.matmul(&w)?.relu()?.matmul(&v)?;
+    let loss = outputs.mul(&outputs)?.mean_all()?;
+    let [by_w, by_v] = tape.gradient(&loss, [&w, &v])?;
+    Sgd::new(0.02).step([(first, &by_w), (second, &by_v)])?;
+    Ok(loss)
+}
+
+#[test]
+fn two_layers_learn_in_one_module_of_one_and_of_eight_devices() {
+    let mut losses = Vec::new();
+    for [data, model] in [[1, 1], [2, 4]] {
+        let Some((context, mesh, _)) = devices(data, model) else {
             return;
         };
-        let batch = SIZES.batch_of(&context, &mesh, |at| (at * 5 % 12) as i64);
-        let batch = batch.unwrap();
-        let mut by_ops = Transformer::new(&context, &mesh, SIZES).unwrap();
-        let mut model = Transformer::new(&context, &mesh, SIZES).unwrap();
-        let mut step = compile(Transformer::step);
-        for number in 0..4 {
-            let expected = loss(&by_ops.step(&batch).unwrap());
-            let found = loss(&step.call(&mut model, &batch).unwrap());
-            let program = step.program().unwrap();
-            assert!(
-                (found - expected).abs() < 2e-5 * expected.abs(),
-                "step {number} of {data} by {parts}: {found} and not {expected}\n{program}"
-            );
-            assert_eq!(
-                (program.modules(), program.steps_apart()),
-                (1, 0),
-                "{program}"
-            );
+        let place = |shape: &[usize], seed, names: [&str; 2]| {
+            let layout = Layout::from_names(names, &mesh).unwrap();
+            context
+                .copy_to_mesh(numbers::<f32>(shape, seed), &layout)
+                .unwrap()
+        };
+        let inputs = place(&[4, 8], 1, ["data", UNSHARDED]);
+        let first = place(&[8, 8], 2, [UNSHARDED, "model"]).scale(0.1).unwrap();
+        let second = place(&[8, 4], 3, ["model", UNSHARDED]).scale(0.1).unwrap();
+        let mut weights = Weights([DVariable::new(first), DVariable::new(second)]);
+        let mut compiled =
+            compile(|weights: &mut Weights, inputs: &DTensor<f32>| step(&mut weights.0, inputs));
+        let mut own = Vec::new();
+        for _ in 0..4 {
+            let made = compiled.call(&mut weights, &inputs).unwrap();
+            own.push(loss(&made));
         }
+        let program = compiled.program().unwrap();
+        assert_eq!(
+            (program.modules(), program.steps_apart()),
+            (1, 0),
+            "{program}"
+        );
+        losses.push(own);
     }
+    assert!(losses[0][3] < losses[0][0], "{losses:?}");
+    for (alone, eight) in losses[0].iter().zip(&losses[1]) {
+        assert!((alone - eight).abs() < 1e-5 * alone, "{losses:?}");
+    }
+}
+
+struct Weights([DVariable<f32>; 2]);
+
+impl Variables for Weights {
+    fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+        self.0.iter_mut().for_each(|own| own.visit(visit));
+    }
+}
+
+#[test]
+fn what_the_host_has_to_do_is_between_two_modules_and_clones_stay() {
+    let Some((context, mesh, _)) = devices(2, 1) else {
+        return;
+    };
+    let rows = Layout::from_names(["data", UNSHARDED], &mesh).unwrap();
+    let whole = numbers::<f32>(&[4, 3], 1);
+    let mut weights = DVariable::new(context.copy_to_mesh(whole.clone(), &rows).unwrap());
+    let mut step = compile(|weights: &mut DVariable<f32>, by: &DTensor<f32>| {
+        let sum = weights.value().add(by)?;
+        let largest = sum.argmax(1)?;
+        weights.assign(&sum)?;
+        Ok::<_, Error>((largest.cast::<f32>()?, sum.scale(2.0)?))
+    });
+    let by = context.copy_to_mesh(numbers(&[4, 3], 2), &rows).unwrap();
+    let mut expected = whole;
+    for _ in 0..3 {
+        let before = weights.value().clone();
+        let (largest, twice) = step.call(&mut weights, &by).unwrap();
+        assert_eq!(
+            before.to_host().unwrap(),
+            expected,
+            "a clone has what it had"
+        );
+        expected = expected + numbers::<f32>(&[4, 3], 2);
+        assert_eq!(twice.to_host().unwrap(), expected.mapv(|x| x * 2.0));
+        let row = expected.index_axis(ndarray::Axis(0), 0);
+        let first = (0..3).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
+        assert_eq!(largest.to_host().unwrap()[0], first as f32);
+    }
+    let program = step.program().unwrap();
+    let said = program.to_string();
+    assert_eq!((program.modules(), program.steps_apart()), (2, 1), "{said}");
+    let why = ", as no device has it, or other processes are in it";
+    assert!(
+        said.contains("by itself: arg_reduce ") && said.contains(why),
+        "{said}"
+    );
+}
+
+#[test]
+fn shards_of_different_sizes_are_carried_out_op_by_op_and_indices_are_checked_first() {
+    let Some((context, mesh, _)) = devices(2, 1) else {
+        return;
+    };
+    let rows = Layout::from_names(["data", UNSHARDED], &mesh).unwrap();
+    let odd = context
+        .copy_to_mesh(numbers::<f32>(&[3, 2], 1), &rows)
+        .unwrap();
+    let mut step = compile(|(): &mut (), odd: &DTensor<f32>| odd.add(odd)?.relu());
+    let first = step.call(&mut (), &odd).unwrap().to_host().unwrap();
+    assert_eq!(step.call(&mut (), &odd).unwrap().to_host().unwrap(), first);
+    let said = step.program().unwrap().to_string();
+    assert!(said.contains("its shards are not of one size"), "{said}");
+
+    let table = Layout::replicated(&mesh, 2);
+    let table = context
+        .copy_to_mesh(numbers::<f32>(&[4, 2], 1), &table)
+        .unwrap();
+    let chosen = Layout::from_names(["data"], &mesh).unwrap();
+    let chosen = |last: i64| {
+        context
+            .copy_to_mesh(ndarray::array![0, last], &chosen)
+            .unwrap()
+    };
+    type Given = (DTensor<f32>, DTensor<i64>);
+    let mut step = compile(|(): &mut (), (table, chosen): &Given| table.embedding(chosen)?.relu());
+    for last in [1, 3] {
+        step.call(&mut (), &(table.clone(), chosen(last))).unwrap();
+    }
+    assert_eq!(step.program().unwrap().modules(), 1);
+    let refused = step.call(&mut (), &(table, chosen(4))).unwrap_err();
+    assert!(
+        matches!(refused, Error::IndexOutside { size: 4, .. }),
+        "{refused}"
+    );
 }
