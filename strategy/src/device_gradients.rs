@@ -1,7 +1,7 @@
 //! Gradients that are summed on the device where a model library has computed them.
 //!
 //! ```text
-//!   gradients of one bucket ── pack ──> one new tensor ── lend ──> buffer ── all-reduce ──> sums,
+//!   gradients of one bucket ── concatenate ──> one new tensor ── lend ──> buffer ── all-reduce ──> sums,
 //!   still being computed: the next bucket                                     where they lie
 //! ```
 //!
@@ -25,7 +25,7 @@ use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec, bu
 /// A model library whose tensors lie on devices of an accelerator: what
 /// [`DeviceGradients`] asks of it. All tensors are of `f32`.
 ///
-/// Only what [`pack`](Self::pack) has made is ever lent and written to: tensors of a library may
+/// Only what [`concatenate`](Self::concatenate) has made is ever lent and written to: tensors of a library may
 /// share their memory, as the gradients of both terms of a sum do.
 pub trait DeviceTensors {
     /// A tensor, as cheap to clone as a handle.
@@ -57,7 +57,7 @@ pub trait DeviceTensors {
     ///
     /// # Errors
     /// Those of the library.
-    fn pack(&self, parts: Vec<Self::Tensor>) -> Result<Self::Tensor, Self::Error>;
+    fn concatenate(&self, parts: Vec<Self::Tensor>) -> Result<Self::Tensor, Self::Error>;
 
     /// The memory of a packed tensor as a buffer of `element`, which has as many bytes as `f32`.
     /// What the library has queued is done before the buffer is worked on. The buffer keeps the
@@ -288,10 +288,10 @@ impl<L: DeviceTensors> DeviceGradients<L> {
     pub fn broadcast(&self, variables: &[L::Tensor]) -> Result<Vec<Packed<L::Tensor>>, L::Error> {
         let mut all = Vec::with_capacity(self.buckets.len());
         for bucket in &self.buckets {
-            let tensor = self.library.pack(bucket.of(variables))?;
+            let tensor = self.library.concatenate(bucket.of(variables))?;
             let values = self.library.lend(&tensor, ElementType::F32)?;
             // Given back before anybody works on it.
-            drop(self.from_rank_0(values)?);
+            drop(self.of_rank_0(values)?);
             let parts = bucket.parts(&self.specs);
             all.push(Packed { tensor, parts });
         }
@@ -315,11 +315,11 @@ impl<L: DeviceTensors> DeviceGradients<L> {
     ) -> Result<(), L::Error> {
         let mut different = 0_u32;
         for bucket in &self.buckets {
-            let tensor = self.library.pack(bucket.of(variables))?;
+            let tensor = self.library.concatenate(bucket.of(variables))?;
             let own = self.library.lend(&tensor, ElementType::U32)?;
             let accelerator = self.library.accelerator();
             let chiefs = accelerator.duplicate(&own).map_err(Error::from)?;
-            let mut chiefs = self.from_rank_0(chiefs)?;
+            let mut chiefs = self.of_rank_0(chiefs)?;
             different |= differing_bits(&**accelerator, &own, &mut chiefs)?;
         }
         let group = strategy.group_mut();
@@ -371,7 +371,7 @@ impl<L: DeviceTensors> DeviceGradients<L> {
                 None => self.library.zeros(self.specs[*variable].len())?,
             });
         }
-        let tensor = self.library.pack(parts)?;
+        let tensor = self.library.concatenate(parts)?;
         let mut values = self.library.lend(&tensor, ElementType::F32)?;
         let accelerator = self.library.accelerator().clone();
         if self.weight.to_bits() != 1.0_f32.to_bits() {
@@ -387,7 +387,7 @@ impl<L: DeviceTensors> DeviceGradients<L> {
     }
 
     /// Gives a buffer the values that it has on rank 0.
-    fn from_rank_0(&self, values: BufferOf<L>) -> Result<BufferOf<L>, Error> {
+    fn of_rank_0(&self, values: BufferOf<L>) -> Result<BufferOf<L>, Error> {
         let given = self.work_on(values, |devices, values| {
             devices.broadcast(values, Rank::CHIEF)
         });

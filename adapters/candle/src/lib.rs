@@ -50,9 +50,11 @@
 //! parts), `stack` (models in parts, run by the units of `unit`, begun by `initial`),
 //! `low_communication` (many steps between exchanges), `vars` (nearly all else), `gradient_hooks`
 //! (gradients caught while others are still computed), `values`, `tensor` and `lent` (values read
-//! out, and in place), `error`.
-#![forbid(unsafe_code)]
+//! out, and in place), `cuda` (variables on GPUs), `error`.
+#![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 
+#[cfg(feature = "cuda")]
+mod cuda;
 mod distributed;
 mod error;
 mod gradient_hooks;
@@ -66,6 +68,8 @@ mod unit;
 mod values;
 mod vars;
 
+#[cfg(feature = "cuda")]
+pub use cuda::CudaVars;
 pub use distributed::Distributed;
 pub use error::Error;
 pub use low_communication::LowCommunicationVars;
