@@ -183,7 +183,7 @@ fn between_gpus(group: &mut BenchmarkGroup<'_, WallTime>) {
         group.bench_function(format!("all-reduce of {ranks} GPUs, {way:?}"), |bencher| {
             bencher.iter_custom(|calls| slowest(way, ranks, calls));
         });
-        // As nccl-tests have it: what each GPU sends and receives of a ring, whatever the algorithm.
+        // As nccl-tests have it: what each GPU would send in a ring, whatever the algorithm.
         let bus = 2.0 * (ranks - 1) as f64 / ranks as f64;
         let took = slowest(way, ranks, CALLS as u64).as_secs_f64();
         let rate = (BYTES * CALLS) as f64 * bus / took / 1e9;

@@ -25,8 +25,8 @@ use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec, bu
 /// A model library whose tensors lie on devices of an accelerator: what
 /// [`DeviceGradients`] asks of it. All tensors are of `f32`.
 ///
-/// Only what [`concatenate`](Self::concatenate) has made is ever lent and written to: tensors of a library may
-/// share their memory, as the gradients of both terms of a sum do.
+/// Only what [`concatenate`](Self::concatenate) has made is ever lent and written to: tensors of a
+/// library may share their memory, as the gradients of both terms of a sum do.
 pub trait DeviceTensors {
     /// A tensor, as cheap to clone as a handle.
     type Tensor: Clone;

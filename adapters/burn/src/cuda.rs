@@ -72,7 +72,7 @@ impl CudaGradients {
         known: Known<'_>,
     ) -> Result<(), Error> {
         if !self.begun {
-            // Gradients are multiplied before they are handed over, as parts may have a weight each.
+            // Gradients are multiplied before they are handed over: each part has its weight.
             self.gradients.begin(1.0);
             self.begun = true;
         }
