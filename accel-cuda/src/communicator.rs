@@ -4,6 +4,7 @@
 
 mod capability;
 mod queue;
+mod wide;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -39,6 +40,9 @@ use crate::sys::collectives::Comm;
 #[derive(Debug)]
 pub struct Communicator {
     comm: Comm,
+    /// What operations under way work on besides; freed behind the communicator, if that is
+    /// aborted.
+    wide: Vec<Arc<CudaBuffer>>,
     /// Whether an operation has failed.
     broken: bool,
     logical: Arc<LogicalDevice>,
@@ -231,7 +235,9 @@ impl Communicator {
                 // An operation that failed never ends, so both are looked at.
                 Ok(comm.is_ready()? && comm.stream().is_done()?)
             })
-        })
+        })?;
+        self.wide.clear();
+        Ok(())
     }
 
     /// The part of this communicator whose ranks give the same `color`, in the order of `key`, then
@@ -300,6 +306,7 @@ impl Communicator {
         let (rank, world) = comm.place()?;
         Ok(Self {
             comm,
+            wide: Vec::new(),
             broken: false,
             logical,
             rank,

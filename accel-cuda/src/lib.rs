@@ -30,10 +30,11 @@
 //! What has been proved without a GPU, and how to run the rest on one, is in `VERIFIED.md`.
 //!
 //! Map of the crate: `libraries` (where they are looked for), `config` (which devices there are),
-//! `accelerator` (the trait), `buffer`, `device` (what each device has of its own), `staging` (how
-//! a transfer is cut), `pinned_buffer` (pinned memory of the program), `collectives` (among the
-//! devices of a process), `nccl` and `communicator` (between processes), `compute`, `gemm` and
-//! `arrange`, `choose` (tensors),
+//! `accelerator` (the trait), `cuda_device` (one device, for adapters of model libraries),
+//! `buffer`, `device` (what each device has of its own), `staging` (how a transfer is cut),
+//! `pinned_buffer` (pinned memory of the program), `collectives` (among the devices of a process),
+//! `nccl` and `communicator` (between processes), `compute`, `gemm` and `arrange`, `choose`
+//! (tensors),
 //! `compiler` and `cache` (from the source of the kernels to code), `kernels` (which there are,
 //! `kernels.cu` and `kernels/*.cu`), `target` (for which architecture), `error`, `sys` (all
 //! that is unsafe).
@@ -48,6 +49,7 @@ mod communicator;
 mod compiler;
 mod compute;
 mod config;
+mod cuda_device;
 mod device;
 mod error;
 mod gemm;
@@ -65,6 +67,7 @@ pub use cache::KernelCache;
 pub use communicator::Communicator;
 pub use compiler::Compiler;
 pub use config::{CudaConfig, gpus};
+pub use cuda_device::CudaDevice;
 pub use error::Error;
 pub use libraries::{Libraries, Library};
 pub use nccl::{Nccl, NcclRank, UniqueId};

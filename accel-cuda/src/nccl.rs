@@ -135,8 +135,8 @@ impl NcclRank {
 }
 
 /// How NCCL calls a reduction. A mean is a sum until it is divided, of elements that hold the sum
-/// of any that are not near the largest: `f16` does not. Of truth values, 0 and 1, the smallest is
-/// the and, and the largest the or.
+/// of any that are not near the largest: `f16` does not, and is widened first. Of truth values, 0
+/// and 1, the smallest is the and, and the largest the or.
 pub(crate) fn translate(
     op: ReduceOp,
     element: ElementType,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use fake::Fake;
 use meshwork_accel::{
     self as accel, Accelerator, CommunicatorId, CommunicatorRank, DeviceCommunicators, DeviceId,
-    Element, ReduceOp, conformance,
+    Element, ReduceOp, conformance, f16,
 };
 use meshwork_accel_cuda::{
     Communicator, CudaAccelerator, CudaBuffer, CudaConfig, Error, KernelCache, Library, Nccl,
@@ -86,6 +86,25 @@ fn both_ranks_get_the_results_of_all_operations() {
                 .expect("both call it");
             assert_eq!(at.read::<f32>(&values, 2), expected);
         }
+        // The sum is beyond what such numbers can be.
+        let large = [f16::from_f32(60_000.0), f16::from_f32(1.0 + rank as f32)];
+        let means = [large[0], f16::from_f32(1.5)];
+        for _ in 0..2 {
+            let mut values = at.with(&large);
+            at.communicator
+                .all_reduce(ReduceOp::Mean, &mut values)
+                .expect("both call it");
+            assert_eq!(at.read::<f16>(&values, 2), means);
+        }
+        let (mut values, mut block) = (at.with(&large), at.with(&[f16::ZERO]));
+        at.communicator
+            .reduce_scatter(ReduceOp::Mean, &values, &mut block)
+            .expect("both call it");
+        assert_eq!(at.read::<f16>(&block, 1), [means[rank]]);
+        at.communicator
+            .reduce(ReduceOp::Mean, 1, &mut values)
+            .expect("both call it");
+        assert_eq!(at.read::<f16>(&values, 2), [large, means][rank]);
         let mut truths = at.with(&[rank == 0, false]);
         at.communicator
             .all_reduce(ReduceOp::Or, &mut truths)

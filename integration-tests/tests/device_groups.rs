@@ -19,6 +19,8 @@ mod gradients;
 mod other;
 
 use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 
 use failing::Failing;
 use meshwork_accel::{Accelerator, DeviceId, ElementType};
@@ -295,4 +297,50 @@ fn host_memory_is_registered_once_for_many_operations() {
         devices.group().barrier().unwrap();
         group.leave().unwrap();
     });
+}
+
+/// Between hosts nothing is in clear, so buffers go through host memory: chunk by chunk, of which
+/// one comes from the device while the one before is encrypted and on its way.
+#[test]
+fn a_chunk_comes_from_the_device_while_the_one_before_is_on_its_way_to_another_host() {
+    const CHUNK: usize = 1000;
+    let (second_is_loaded, loaded) = channel();
+    let loaded = Mutex::new(loaded);
+    let mut watched = [
+        // The last rank gives its first chunk when the first rank has loaded its second.
+        Failing::watched(move |at| {
+            if at == 0 {
+                loaded.lock().unwrap().recv_timeout(cuda::PATIENCE).unwrap();
+            }
+        }),
+        Failing::watched(move |at| {
+            if at == CHUNK {
+                second_is_loaded.send(()).unwrap();
+            }
+        }),
+    ]
+    .into_iter();
+    let last = Mutex::new(watched.next());
+    let first = Mutex::new(watched.next());
+    let values = |rank: usize| -> Vec<f32> {
+        let value = |at: usize| ((at * 37 + rank * 11) % 101) as f32 * 0.137 - 6.3;
+        (0..5 * CHUNK).map(value).collect()
+    };
+    let run = |mut group: Group| {
+        let rank = group.rank().index();
+        let watched = if rank == 0 { &first } else { &last };
+        let watched = watched.lock().unwrap().take().unwrap();
+        let cpu = CpuAccelerator::new();
+        let mut host = values(rank);
+        let mut buffer = cpu.allocate(DEVICE, ElementType::F32, host.len()).unwrap();
+        cpu.upload(&host, &mut buffer, 0).unwrap();
+        let mut devices = group.staged_on(&watched);
+        devices.set_chunk(portions_of(CHUNK * size_of::<f32>()));
+        devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+        group.all_reduce(&mut host, ReduceOp::Sum).unwrap();
+        let bits = |values: &[f32]| values.iter().map(|one| one.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&read(&cpu, &buffer, host.len())), bits(&host));
+        group.leave().unwrap();
+    };
+    cuda::each(cuda::Over::Hosts.groups(2), run);
 }

@@ -81,8 +81,8 @@ const LAYERS: &[Layer] = &[
             "accel-tpu",
         ]),
     ),
-    Layer::new("adapters/burn", MayUse::Only(&["strategy"])),
-    Layer::new("adapters/candle", MayUse::Only(&["strategy"])),
+    Layer::new("adapters/burn", MayUse::Only(&["strategy", "accel-cuda"])),
+    Layer::new("adapters/candle", MayUse::Only(&["strategy", "accel-cuda"])),
     Layer::new("adapters/candle-ops", MayUse::Only(&[])),
     Layer::new("launcher", MayUse::Only(&["collectives"])),
     Layer::new("cli", MayUse::All),
@@ -208,6 +208,14 @@ const GENERATED: &[(&str, &str)] = &[(
 
 /// Files that may say `unsafe`, and why each has to.
 const UNSAFE: &[(&str, &str)] = &[
+    (
+        "adapters/burn/src/cuda/lend.rs",
+        "who works on memory of burn, and until when it is there, no type says",
+    ),
+    (
+        "adapters/candle/src/cuda/lend.rs",
+        "who works on memory of candle, and until when it is there, no type says",
+    ),
     (
         "adapters/candle-ops/src/product.rs",
         "the crate that multiplies matrices takes pointers",

@@ -1,79 +1,30 @@
 //! Gradients that are summed on the device where a model library has computed them.
 //!
 //! ```text
-//!   gradients of one bucket ── pack ──> one new tensor ── lend ──> buffer ── all-reduce ──> sums,
+//!   gradients of one bucket ── concatenate ──> one new tensor ── lend ──> buffer ── all-reduce ──> sums,
 //!   still being computed: the next bucket                                     where they lie
 //! ```
 //!
 //! Nothing here knows a library or a device: a library is what [`DeviceTensors`] says of it.
 
+mod buckets;
+mod library;
+
 use std::fmt::{self, Debug};
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use meshwork_accel::{
-    Accelerator, DeviceBuffer, DeviceCommunicators, DeviceId, ElementType, Elementwise, Fold,
-};
+use meshwork_accel::{Accelerator, DeviceBuffer, DeviceId, ElementType, Elementwise, Fold};
 use meshwork_collectives::{
     self as collectives, CommunicatorScope, DeviceGroup, DeviceRoute, OperationError, Operations,
     Pending, Pinning, Rank, Route,
 };
 
 use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec, bucket_ranges};
+use buckets::Bucket;
 
-/// A model library whose tensors lie on devices of an accelerator: what
-/// [`DeviceGradients`] asks of it. All tensors are of `f32`.
-///
-/// Only what [`pack`](Self::pack) has made is ever lent and written to: tensors of a library may
-/// share their memory, as the gradients of both terms of a sum do.
-pub trait DeviceTensors {
-    /// A tensor, as cheap to clone as a handle.
-    type Tensor: Clone;
-    /// What knows the memory of the library's devices.
-    type Accelerator: DeviceCommunicators<Buffer: Send + 'static>
-        + Elementwise
-        + Fold
-        + Send
-        + Sync
-        + 'static;
-    /// The errors of whoever adapts the library.
-    type Error: From<Error>;
-
-    /// What knows the memory of the library's devices.
-    fn accelerator(&self) -> &Arc<Self::Accelerator>;
-
-    /// How many elements a tensor has.
-    fn len(&self, tensor: &Self::Tensor) -> usize;
-
-    /// A tensor of so many zeros.
-    ///
-    /// # Errors
-    /// Those of the library.
-    fn zeros(&self, len: usize) -> Result<Self::Tensor, Self::Error>;
-
-    /// A new tensor of one axis with the elements of all parts, one part after the other, row-major
-    /// and without gaps, in memory that no other tensor has. It stays on the device.
-    ///
-    /// # Errors
-    /// Those of the library.
-    fn pack(&self, parts: Vec<Self::Tensor>) -> Result<Self::Tensor, Self::Error>;
-
-    /// The memory of a packed tensor as a buffer of `element`, which has as many bytes as `f32`.
-    /// What the library has queued is done before the buffer is worked on. The buffer keeps the
-    /// memory allocated.
-    ///
-    /// # Errors
-    /// Those of the library, and of the accelerator for a tensor of another device.
-    fn lend(
-        &self,
-        packed: &Self::Tensor,
-        element: ElementType,
-    ) -> Result<BufferOf<Self>, Self::Error>;
-}
-
-/// The buffers of a library's accelerator.
-pub type BufferOf<L> = <<L as DeviceTensors>::Accelerator as Accelerator>::Buffer;
+pub use buckets::Packed;
+pub use library::{BufferOf, DeviceTensors};
 
 /// The gradients of all variables of a model whose library computes on a device: packed into
 /// buckets there, from the last variable to the first, each of which is summed over all workers as
@@ -86,6 +37,30 @@ pub type BufferOf<L> = <<L as DeviceTensors>::Accelerator as Accelerator>::Buffe
 ///
 /// A step is [`begin`](Self::begin), [`ready`](Self::ready) for each gradient, and
 /// [`finish`](Self::finish). All workers do the same.
+///
+/// ```
+/// # use meshwork_strategy::{DeviceGradients, DeviceTensors, MultiWorkerMirroredStrategy};
+/// # fn step<L: DeviceTensors>(
+/// #     strategy: &mut MultiWorkerMirroredStrategy,
+/// #     gradients: &mut DeviceGradients<L>,
+/// #     gradient_of: impl Fn(usize) -> L::Tensor,
+/// #     update: impl Fn(usize, &L::Tensor, std::ops::Range<usize>),
+/// # ) -> Result<(), L::Error> {
+/// let sums = strategy.run(|replica| {
+///     gradients.begin(1.0);
+///     for index in (0..gradients.specs().len()).rev() {
+///         gradients.ready(index, gradient_of(index))?; // the last layer first
+///     }
+///     gradients.finish(replica)
+/// })?;
+/// for packed in sums.into_first() {
+///     for (index, elements) in packed.parts() {
+///         update(index, packed.tensor(), elements);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[doc(alias("Reducer", "gradient_as_bucket_view"))]
 pub struct DeviceGradients<L: DeviceTensors> {
     library: L,
@@ -99,34 +74,6 @@ pub struct DeviceGradients<L: DeviceTensors> {
     buckets: Vec<Bucket<L::Tensor>>,
     under_way: Vec<(L::Tensor, Pending<BufferOf<L>>)>,
     weight: f32,
-}
-
-/// Variables whose gradients become one tensor, in its order.
-#[derive(Debug)]
-struct Bucket<T> {
-    variables: Vec<usize>,
-    /// The gradients that are there, in the same order.
-    gradients: Vec<Option<T>>,
-}
-
-/// A tensor with what belongs to some variables, one after the other.
-#[derive(Clone, Debug)]
-pub struct Packed<T> {
-    tensor: T,
-    parts: Vec<(usize, Range<usize>)>,
-}
-
-impl<T> Packed<T> {
-    /// The tensor, of one axis.
-    #[must_use]
-    pub fn tensor(&self) -> &T {
-        &self.tensor
-    }
-
-    /// The numbers of the variables, each with the elements that are its own.
-    pub fn parts(&self) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
-        self.parts.iter().cloned()
-    }
 }
 
 impl<L: DeviceTensors> DeviceGradients<L> {
@@ -288,7 +235,7 @@ impl<L: DeviceTensors> DeviceGradients<L> {
     pub fn broadcast(&self, variables: &[L::Tensor]) -> Result<Vec<Packed<L::Tensor>>, L::Error> {
         let mut all = Vec::with_capacity(self.buckets.len());
         for bucket in &self.buckets {
-            let tensor = self.library.pack(bucket.of(variables))?;
+            let tensor = self.library.concatenate(bucket.of(variables))?;
             let values = self.library.lend(&tensor, ElementType::F32)?;
             // Given back before anybody works on it.
             drop(self.of_rank_0(values)?);
@@ -315,7 +262,7 @@ impl<L: DeviceTensors> DeviceGradients<L> {
     ) -> Result<(), L::Error> {
         let mut different = 0_u32;
         for bucket in &self.buckets {
-            let tensor = self.library.pack(bucket.of(variables))?;
+            let tensor = self.library.concatenate(bucket.of(variables))?;
             let own = self.library.lend(&tensor, ElementType::U32)?;
             let accelerator = self.library.accelerator();
             let chiefs = accelerator.duplicate(&own).map_err(Error::from)?;
@@ -371,7 +318,7 @@ impl<L: DeviceTensors> DeviceGradients<L> {
                 None => self.library.zeros(self.specs[*variable].len())?,
             });
         }
-        let tensor = self.library.pack(parts)?;
+        let tensor = self.library.concatenate(parts)?;
         let mut values = self.library.lend(&tensor, ElementType::F32)?;
         let accelerator = self.library.accelerator().clone();
         if self.weight.to_bits() != 1.0_f32.to_bits() {
@@ -416,48 +363,6 @@ impl<L: DeviceTensors> DeviceGradients<L> {
             // Its owner may have no way to wait for our work but that it is done.
             devices.synchronize(device)
         })
-    }
-}
-
-impl<T> Bucket<T> {
-    /// Of `variables` variables those that are `reversed` ones when counted from the last.
-    fn new(variables: usize, reversed: Range<usize>) -> Self {
-        let variables: Vec<_> = reversed.map(|at| variables - 1 - at).collect();
-        let gradients = variables.iter().map(|_| None).collect();
-        Self {
-            variables,
-            gradients,
-        }
-    }
-
-    /// Where a variable of this bucket is in it.
-    fn place_of(&self, variable: usize) -> usize {
-        // They are consecutive numbers, the largest first.
-        self.variables[0] - variable
-    }
-
-    fn is_complete(&self) -> bool {
-        self.gradients.iter().all(Option::is_some)
-    }
-
-    /// The tensors of its variables.
-    fn of(&self, all: &[T]) -> Vec<T>
-    where
-        T: Clone,
-    {
-        let own = self.variables.iter().map(|variable| all[*variable].clone());
-        own.collect()
-    }
-
-    /// Which elements of the packed tensor belong to which variable.
-    fn parts(&self, specs: &[VariableSpec]) -> Vec<(usize, Range<usize>)> {
-        let mut end = 0;
-        let part = |variable: &usize| {
-            let start = end;
-            end += specs[*variable].len();
-            (*variable, start..end)
-        };
-        self.variables.iter().map(part).collect()
     }
 }
 

@@ -8,6 +8,7 @@ use meshwork_accel::{
 };
 
 use super::Communicator;
+use super::wide::given;
 use crate::accelerator::CudaAccelerator;
 use crate::buffer::CudaBuffer;
 use crate::error::Error;
@@ -57,7 +58,7 @@ impl DeviceCommunicator for Joined {
 
     fn supports(&self, op: Option<ReduceOp>, element: ElementType) -> bool {
         // What is not reduced moves as bytes.
-        op.is_none_or(|op| translate(op, element).is_ok())
+        op.is_none_or(|op| translate(op, given(op, element)).is_ok())
     }
 
     fn carry_out(

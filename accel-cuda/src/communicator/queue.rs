@@ -3,6 +3,7 @@
 use meshwork_accel::{self as accel, CancelCheck, DeviceBuffer, DeviceCollective, ReduceOp};
 
 use super::Communicator;
+use super::wide::is_wide;
 use crate::Error;
 use crate::buffer::CudaBuffer;
 use crate::device::LogicalDevice;
@@ -21,6 +22,9 @@ impl Communicator {
         if let Some(source) = work.source() {
             self.holds(source)?;
             work.target().check_element(source.element_type())?;
+        }
+        if is_wide(&work) {
+            return self.queue_wide(work, cancel_check);
         }
         match work {
             DeviceCollective::AllReduce { op, values } => {
@@ -41,7 +45,7 @@ impl Communicator {
         }
     }
 
-    fn queue_all_reduce(
+    pub(super) fn queue_all_reduce(
         &mut self,
         op: ReduceOp,
         values: &CudaBuffer,
@@ -57,7 +61,7 @@ impl Communicator {
         self.divide(op, values)
     }
 
-    fn queue_reduce(
+    pub(super) fn queue_reduce(
         &mut self,
         op: ReduceOp,
         values: &CudaBuffer,
@@ -78,7 +82,7 @@ impl Communicator {
         }
     }
 
-    fn queue_broadcast(
+    pub(super) fn queue_broadcast(
         &mut self,
         values: &CudaBuffer,
         root: usize,
@@ -91,7 +95,7 @@ impl Communicator {
         self.put("broadcast", cancel_check, |comm| comm.broadcast(part, root))
     }
 
-    fn queue_all_gather(
+    pub(super) fn queue_all_gather(
         &mut self,
         input: &CudaBuffer,
         output: &CudaBuffer,
@@ -105,7 +109,7 @@ impl Communicator {
         self.put("all-gather", cancel_check, |comm| comm.all_gather(from, to))
     }
 
-    fn queue_reduce_scatter(
+    pub(super) fn queue_reduce_scatter(
         &mut self,
         op: ReduceOp,
         input: &CudaBuffer,

@@ -59,6 +59,23 @@ pub enum Error {
         /// The step after which it was written.
         step: u64,
     },
+    /// A GPU, or memory on it, is not what it was to be.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] meshwork_accel_cuda::Error),
+    /// A gradient is not on a GPU, as all parameters were when they were to be summed there.
+    #[cfg(feature = "cuda")]
+    #[error(
+        "a gradient is on {found}, and not on a GPU by CUDA: train on the device on which the module was mirrored"
+    )]
+    NotOnGpu {
+        /// The kind of device that it is on.
+        found: String,
+    },
+    /// burn does not say where a tensor lies on its GPU, such as one whose computation has failed.
+    #[cfg(feature = "cuda")]
+    #[error("burn cannot lend the memory of a gradient on its GPU")]
+    Lend(#[source] burn_cubecl::cubecl::server::ServerError),
     /// A data loader could not give a batch.
     #[cfg(feature = "train")]
     #[error("the data loader gives no batch")]

@@ -36,9 +36,12 @@
 //!
 //! Map of the crate: `params` (the entry), `sharded` (an optimizer in parts), `learner` (burn's
 //! learner), `walk` (through modules), `visits` (what is done with each parameter there), `tensor`
-//! (numbers out of burn), `optimizer` (its state in checkpoints), `error`.
-#![forbid(unsafe_code)]
+//! (numbers out of burn), `optimizer` (its state in checkpoints), `cuda` (gradients on GPUs),
+//! `error`.
+#![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 
+#[cfg(feature = "cuda")]
+mod cuda;
 mod error;
 #[cfg(feature = "train")]
 mod learner;

@@ -2,17 +2,22 @@
 //! gradients in one call or in stages, the check that copies are bit-equal, and snapshots. Walking
 //! over a module is in `walk` and `visits`, the state of optimizers in `optimizer`.
 
+#[cfg(feature = "cuda")]
+mod on_cuda;
+
 use std::collections::BTreeMap;
 
 use burn_core::module::{Module, ParamId};
 use burn_core::tensor::TensorData;
 use burn_optim::GradientsParams;
 use meshwork_strategy::{
-    CommunicationDtype, Fingerprint, FlatGradients, GradientBuckets, MultiWorkerMirroredStrategy,
-    ReplicaContext, Snapshot, VariableSpec,
+    CommunicationDtype, FallbackReason, Fingerprint, FlatGradients, GradientBuckets,
+    MultiWorkerMirroredStrategy, ReplicaContext, Route, Snapshot, VariableSpec,
 };
 
 use crate::Error;
+#[cfg(feature = "cuda")]
+use crate::cuda::CudaGradients;
 use crate::tensor::{slice, slice_mut};
 use crate::visits::{Found, Give, Hash, Slot, Survey, Take};
 use crate::walk::{Path, Place, walk, with_values};
@@ -42,6 +47,9 @@ pub struct MirroredParams {
     extra: usize,
     checks: Checks,
     path: Path,
+    route: Route,
+    #[cfg(feature = "cuda")]
+    cuda: Option<CudaGradients>,
 }
 
 /// Whether each step compares the workers' copies of the model.
@@ -104,6 +112,9 @@ impl MirroredParams {
             extra,
             checks: Checks::EachStep,
             path,
+            route: Route::Staged(FallbackReason::NotAsked),
+            #[cfg(feature = "cuda")]
+            cuda: None,
         };
         Ok((mirrored, module))
     }
@@ -129,6 +140,12 @@ impl MirroredParams {
         }
         self.buckets = self.buckets.with_communication_dtype(dtype);
         self
+    }
+
+    /// By which way gradients go between workers, and why; the same on every worker.
+    #[must_use]
+    pub fn route(&self) -> &Route {
+        &self.route
     }
 
     /// Leaves out the check of copies, which reads all parameters in every step, in the same way on
@@ -194,6 +211,10 @@ impl MirroredParams {
         mut gradients: GradientsParams,
         weight: f32,
     ) -> Result<(), Error> {
+        #[cfg(feature = "cuda")]
+        if self.cuda.is_some() {
+            return self.start_on_cuda(part, gradients, weight);
+        }
         let mut take = Take {
             places: &self.places,
             gradients: &mut gradients,
@@ -222,6 +243,10 @@ impl MirroredParams {
         replica: &mut ReplicaContext<'_>,
         module: &M,
     ) -> Result<GradientsParams, Error> {
+        #[cfg(feature = "cuda")]
+        if self.cuda.is_some() {
+            return self.finish_on_cuda(replica, module);
+        }
         let is_alone = replica.num_replicas_in_sync() == 1;
         for index in 0..self.slots.len() {
             if matches!(self.slots[index], Slot::Waiting) {

@@ -30,6 +30,13 @@ pub(crate) struct Place {
     pub(crate) trained: Option<usize>,
 }
 
+/// What is known of the parameters of a module, and room for a walk through it.
+#[cfg(feature = "cuda")]
+pub(crate) struct Known<'a> {
+    pub(crate) places: &'a BTreeMap<ParamId, Place>,
+    pub(crate) path: &'a mut Path,
+}
+
 /// Shows all parameters of `module` to `each`, up to the first error.
 pub(crate) fn walk<M: Module>(
     module: &M,

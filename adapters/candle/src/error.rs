@@ -30,6 +30,21 @@ pub enum Error {
         /// The variable.
         name: String,
     },
+    /// A GPU, or memory on it, is not what it was to be.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] meshwork_accel_cuda::Error),
+    /// A tensor is not on the GPU on which the model is to be trained.
+    #[cfg(feature = "cuda")]
+    #[error(
+        "variable {name} is on {found:?}, and not with all others on a GPU by CUDA: make the whole model on one Device::new_cuda"
+    )]
+    NotOnGpu {
+        /// The variable.
+        name: String,
+        /// Where it is.
+        found: candle_core::DeviceLocation,
+    },
     /// A unit asks for one parameter in two ways.
     #[error(
         "unit {unit} asks for {name} as {first:?} and as {second:?}: give different parameters different names"

@@ -50,10 +50,13 @@
 //! parts), `stack` (models in parts, run by the units of `unit`, begun by `initial`),
 //! `low_communication` (many steps between exchanges), `vars` (nearly all else), `batch_norm`
 //! (layers that look at the batches of all), `gradient_hooks` (gradients caught while others are
-//! still computed), `values`, `tensor` and `lent` (values read out, and in place), `error`.
-#![forbid(unsafe_code)]
+//! still computed), `values`, `tensor` and `lent` (values read out, and in place), `cuda` (variables
+//! on GPUs), `error`.
+#![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 
 mod batch_norm;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod distributed;
 mod error;
 mod gradient_hooks;
@@ -68,6 +71,8 @@ mod values;
 mod vars;
 
 pub use batch_norm::{BatchNorm, BatchNorms, Inputs};
+#[cfg(feature = "cuda")]
+pub use cuda::CudaVars;
 pub use distributed::Distributed;
 pub use error::Error;
 pub use low_communication::LowCommunicationVars;

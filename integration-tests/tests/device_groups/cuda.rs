@@ -181,9 +181,7 @@ impl ElementTask for Everything<'_, '_> {
             let bits = matches!(op, ReduceOp::And | ReduceOp::Or | ReduceOp::Xor);
             let truth = T::TYPE == ElementType::Bool && op != ReduceOp::Xor;
             let short = matches!(T::TYPE, ElementType::I16 | ElementType::U16);
-            // Sums of which can be beyond it.
-            let mean = (op, T::TYPE) == (ReduceOp::Mean, ElementType::F16);
-            direct += 3 * i64::from(!short && !mean && (!bits || truth));
+            direct += 3 * i64::from(!short && (!bits || truth));
         }
         let (mut host, mut buffer) = (own.clone(), with(cuda, &own));
         devices.group().broadcast(&mut host, last).unwrap();

@@ -1,4 +1,4 @@
-//! The CPU as a device that breaks down.
+//! The CPU as a device that breaks down, or that somebody watches.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,10 +7,10 @@ use meshwork_accel::{Accelerator, Device, DeviceId, Element, ElementType, Error,
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 
 /// Works for some uploads and downloads, and for none after that.
-#[derive(Debug)]
 pub(crate) struct Failing {
     cpu: CpuAccelerator,
     left: AtomicUsize,
+    watch: Box<dyn Fn(usize) + Send + Sync>,
 }
 
 impl Failing {
@@ -18,6 +18,15 @@ impl Failing {
         Self {
             cpu: CpuAccelerator::new(),
             left: AtomicUsize::new(calls),
+            watch: Box::new(|_| {}),
+        }
+    }
+
+    /// Never breaks down, and says where each download begins before it does.
+    pub(crate) fn watched(watch: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        Self {
+            watch: Box::new(watch),
+            ..Self::after(usize::MAX)
         }
     }
 
@@ -57,6 +66,7 @@ impl Accelerator for Failing {
     }
 
     fn download<T: Element>(&self, from: &CpuBuffer, at: usize, to: &mut [T]) -> Result<(), Error> {
+        (self.watch)(at);
         self.works("download")?;
         self.cpu.download(from, at, to)
     }

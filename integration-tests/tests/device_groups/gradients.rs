@@ -84,7 +84,7 @@ impl<'a> DeviceTensors for Tensors<'a> {
         Ok(zeros)
     }
 
-    fn pack(&self, parts: Vec<Tensor<'a>>) -> Result<Tensor<'a>, Failed> {
+    fn concatenate(&self, parts: Vec<Tensor<'a>>) -> Result<Tensor<'a>, Failed> {
         let packed = self.empty(parts.iter().map(|part| self.len(part)).sum());
         let mut end = 0;
         for part in parts {

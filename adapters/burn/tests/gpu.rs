@@ -1,0 +1,120 @@
+//! What only a GPU can show: gradients of burn summed where they lie. Each test skips, and says so,
+//! where there is none.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot set the scene has failed"
+)]
+
+use std::sync::Arc;
+use std::thread;
+
+use burn_core::module::{Module, Param, ParamId};
+use burn_core::tensor::{Device, Tensor, TensorData};
+use burn_core::{self as burn};
+use burn_optim::GradientsParams;
+use meshwork_accel_cuda::{CudaAccelerator, CudaDevice, Libraries, gpus};
+use meshwork_burn::{Error, MirroredParams};
+use meshwork_collectives::Group;
+use meshwork_strategy::{
+    CommunicationOptions, CommunicatorScope, FallbackReason, MultiWorkerMirroredStrategy, Route,
+};
+use meshwork_testing::{Need, this_test};
+
+#[derive(Module, Debug)]
+struct Network {
+    weight: Param<Tensor<2>>,
+    bias: Param<Tensor<1>>,
+    output: Param<Tensor<2>>,
+}
+
+const SHAPES: [[usize; 2]; 2] = [[300, 70], [70, 9]];
+
+impl Network {
+    fn new(device: &Device) -> Self {
+        let matrix = |[rows, columns]: [usize; 2]| {
+            let data = TensorData::new(values(0, rows * columns), [rows, columns]);
+            Param::from_data(data, device)
+        };
+        Self {
+            weight: matrix(SHAPES[0]),
+            bias: Param::from_data(TensorData::new(values(1, 70), [70]), device),
+            output: matrix(SHAPES[1]),
+        }
+    }
+
+    fn ids(&self) -> [ParamId; 3] {
+        [self.weight.id, self.bias.id, self.output.id]
+    }
+
+    /// Gradients as a backward pass would leave them, all but that of the bias.
+    fn gradients(&self, rank: usize, device: &Device) -> GradientsParams {
+        let device = device.clone().without_autodiff();
+        let mut gradients = GradientsParams::new();
+        for (id, [rows, columns]) in [self.weight.id, self.output.id].into_iter().zip(SHAPES) {
+            let data = TensorData::new(values(rank + 2, rows * columns), [rows, columns]);
+            gradients.register::<2>(id, Tensor::from_data(data, &device));
+        }
+        gradients
+    }
+}
+
+/// Numbers of which no sum is exact.
+fn values(seed: usize, len: usize) -> Vec<f32> {
+    let at = |at: usize| ((at * 37 + seed * 11) % 101) as f32 * 0.137 - 6.3;
+    (0..len).map(at).collect()
+}
+
+fn bits(network: &Network, mut sums: GradientsParams) -> Vec<Vec<u32>> {
+    let [weight, bias, output] = network.ids();
+    let read = |data: TensorData| data.iter::<f32>().map(f32::to_bits).collect();
+    let bias: Tensor<1> = sums.remove(bias).unwrap();
+    let matrices = [weight, output].map(|id| sums.remove::<2>(id).unwrap().into_data());
+    let all = [bias.into_data()].into_iter().chain(matrices);
+    all.map(read).collect()
+}
+
+/// What the sums are by host memory and on the GPU, and by which way they went there.
+fn step(group: Group, gpu: usize) -> Result<Route, Error> {
+    let options = CommunicationOptions::new().with_bytes_per_bucket(1 << 12);
+    let mut strategy = MultiWorkerMirroredStrategy::from_group(group)?.with_options(options);
+    let (rank, device) = (strategy.rank().index(), Device::cuda(gpu).autodiff());
+    let reach = CommunicatorScope::OneHost;
+    let (mut by_host, network) = MirroredParams::new(&mut strategy, Network::new(&device))?;
+    let (on_gpu, network) = MirroredParams::new(&mut strategy, network)?;
+    let cuda = CudaDevice::new(Arc::new(CudaAccelerator::new()?), gpu)?;
+    let mut on_gpu = on_gpu.on_cuda(&mut strategy, &network, cuda, reach)?;
+    for weight in [1.0, 0.3] {
+        let mut summed = |mirrored: &mut MirroredParams| {
+            let gradients = network.gradients(rank, &device);
+            let sums = strategy
+                .run(|replica| mirrored.all_reduce(replica, &network, gradients, weight))?;
+            Ok::<_, Error>(bits(&network, sums.into_first()))
+        };
+        assert_eq!(summed(&mut on_gpu)?, summed(&mut by_host)?, "{weight}");
+    }
+    let route = on_gpu.route().clone();
+    strategy.leave()?;
+    Ok(route)
+}
+
+#[test]
+fn gradients_are_summed_where_they_lie_with_the_bits_of_the_host() {
+    let Some(found) = Need::Gpu.or_skip(gpus(&Libraries::from_env())) else {
+        return;
+    };
+    let count = found.len();
+    let routes: Vec<Route> = thread::scope(|threads| {
+        let groups = Group::local(2).unwrap().into_iter().enumerate();
+        let ranks: Vec<_> = groups
+            .map(|(rank, group)| threads.spawn(move || step(group, rank % count).unwrap()))
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    });
+    println!("{}: on {count} GPUs, {}", this_test(), routes[0]);
+    let is_right = |route: &Route| match route {
+        Route::Direct { .. } => count > 1,
+        Route::Staged(FallbackReason::DeviceShared { .. }) => count == 1,
+        Route::Staged(_) => false,
+    };
+    assert!(routes.iter().all(is_right), "{routes:?}");
+}
