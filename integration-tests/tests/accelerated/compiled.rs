@@ -3,7 +3,7 @@
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{
     Backend, Context, DTensor, DVariable, DeviceType, Error, Sgd, Tape, Transformer,
-    TransformerSizes, Variable, Variables, compile,
+    TransformerSizes, Variable, VariableSet, compile,
 };
 use meshwork_layout::{Layout, UNSHARDED};
 
@@ -130,7 +130,7 @@ fn two_layers_learn_in_one_module_of_one_and_of_eight_devices() {
 
 struct Weights([DVariable<f32>; 2]);
 
-impl Variables for Weights {
+impl VariableSet for Weights {
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
         self.0.iter_mut().for_each(|own| own.visit(visit));
     }
