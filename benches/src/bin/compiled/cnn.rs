@@ -2,7 +2,7 @@
 //! two dense layers, by gradient descent.
 
 use meshwork_core::Mesh;
-use meshwork_dtensor::{Context, DTensor, DVariable, Error, Sgd, Tape, Variable, Variables};
+use meshwork_dtensor::{Context, DTensor, DVariable, Error, Sgd, Tape, Variable, VariableSet};
 use meshwork_layout::ops::{Activation, Convolution, Padding, Pool, Pooling, Windows};
 use meshwork_layout::{Layout, UNSHARDED};
 
@@ -87,7 +87,7 @@ fn loss(weights: &[DTensor<f32>], (images, labels): &Batch) -> Result<DTensor<f3
     losses.mean_all()
 }
 
-impl Variables for Network {
+impl VariableSet for Network {
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
         self.weights.visit(visit);
     }

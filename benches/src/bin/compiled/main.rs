@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use meshwork_accel_tpu::{PjrtAccelerator, PjrtClient, Platform, Plugin, Value};
+use meshwork_accel_tpu::{AttributeValue, PjrtAccelerator, PjrtClient, Platform, Plugin};
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{
     Backend, Context, DTensor, DeviceType, TokenBatch, Transformer, TransformerSizes, compile,
@@ -148,7 +148,7 @@ fn context(computing: Computing, [data, parts]: [u32; 2]) -> Result<(Context, Me
     let context = Context::alone(client);
     if computing == Computing::Pjrt {
         let plugin = Plugin::load(Platform::Cpu.find()?)?;
-        let devices = [("cpu_device_count", Value::Int(count.into()))];
+        let devices = [("cpu_device_count", AttributeValue::Int(count.into()))];
         let client = PjrtClient::new(&plugin, &devices)?;
         let backend = Backend::of(&Arc::new(PjrtAccelerator::new(client))).arithmetic();
         context.compute_on(device_type, backend.arrangement().collectives().graphs())?;
