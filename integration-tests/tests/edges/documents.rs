@@ -50,7 +50,7 @@ fn decision_problem(path: &str, text: &str, listed: &[String]) -> Vec<String> {
         .split('-')
         .next()
         .unwrap_or_default();
-    if number.len() != 2 || !number.chars().all(|c| c.is_ascii_digit()) {
+    if !(2..=3).contains(&number.len()) || !number.chars().all(|c| c.is_ascii_digit()) {
         say("rename it to NN-topic.md".to_owned());
     }
     if !text.starts_with("# ") {
