@@ -24,10 +24,10 @@
 //! Map of the crate: `element_type` and `element` (what can be moved and reduced), `reduce_op` and
 //! `reduce` (what each op means, on host slices), `kernel` (the loops), `device` and
 //! `device_buffer` (what is known of one), `accelerator` (the trait), `capability`, `communicator`,
-//! `compute`, `arrange`, `strided_slice` and `graph` (what some backends can do beyond it), `number` and
-//! `convert` (what an element is as one of another type), `shape` (what they check first),
-//! `memory_budget` (what they keep a memory limit by), `pinned_buffer` (pinned host memory),
-//! `error`, `conformance` (the suite).
+//! `compute`, `arrange`, `strided_slice` and `graph` (what some backends can do beyond it),
+//! `number` and `convert` (what an element is as one of another type), `shape` (what they check
+//! first), `memory_budget` (what they keep a memory limit by), `pinned_buffer` (pinned host
+//! memory), `error`, `conformance` (the suite).
 
 #[cfg(target_endian = "big")]
 compile_error!(

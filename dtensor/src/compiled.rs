@@ -5,8 +5,8 @@ use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 
 use crate::Error;
-use crate::program::{Described, Program, traced};
-use crate::record::{AnyTensor, Purpose, Recording};
+use crate::program::{Program, traced};
+use crate::record::{AnyTensor, Described, Purpose, Recording};
 
 mod tensors;
 mod variables;

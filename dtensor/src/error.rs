@@ -11,8 +11,10 @@ use meshwork_layout::Layout;
 
 use crate::DeviceType;
 
+mod apart;
 mod disagreement;
 
+pub use apart::Apart;
 pub use disagreement::{ClientStatement, Subject};
 
 /// Errors of tensors on a mesh.
@@ -414,7 +416,7 @@ pub enum Error {
         /// What was done, and where the program did it.
         op: String,
         /// Why.
-        why: crate::Apart,
+        why: Apart,
     },
     /// `visit` showed other variables than at the beginning of the call.
     #[error(

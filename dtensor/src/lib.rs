@@ -108,7 +108,7 @@ pub use environment::{
     CLIENT_ID, ENABLE_HEARTBEAT, ENABLE_MULTI_DEVICE_EXPANSION, Environment,
     GPU_USE_NCCL_COMMUNICATION, JOB_NAME, JOBS, USE_PARALLEL_EXECUTOR,
 };
-pub use error::{ClientStatement, Error, Subject};
+pub use error::{Apart, ClientStatement, Error, Subject};
 pub use exchange::Block;
 pub use ops::{BatchNorm, Function, ReduceAxes};
 pub use optimizer::{AdamW, Momentum, Sgd};
@@ -118,7 +118,7 @@ pub use process::{
     local_devices, num_clients, num_global_devices, num_local_devices, preferred_device_type,
     shutdown_accelerator_system,
 };
-pub use program::{Apart, Program};
+pub use program::Program;
 pub use scalar::{Float, Number, Scalar};
 pub use scope::{MeshScope, current_default_mesh, full, range, zeros};
 pub use system::{Initialize, System};

@@ -9,10 +9,7 @@
 use std::fmt::{self, Display};
 use std::panic::Location;
 
-use meshwork_accel::ElementType;
-use meshwork_layout::ops::TensorLayout;
-
-use crate::record::{AnyTensor, Primitive};
+use crate::record::{AnyTensor, Described, Primitive};
 
 mod chain;
 mod dead;
@@ -26,7 +23,6 @@ mod run;
 mod trace;
 
 use chain::Chain;
-pub use lower::Apart;
 use modules::Order;
 use relayouts::Relayouts;
 pub(crate) use trace::traced;
@@ -46,22 +42,6 @@ pub struct Program {
     recorded: usize,
     relayouts: Relayouts,
     order: Order,
-}
-
-/// What is known of a value before it is there.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Described {
-    pub(crate) placement: TensorLayout,
-    pub(crate) element: ElementType,
-}
-
-impl Described {
-    pub(crate) fn of(tensor: &AnyTensor) -> Self {
-        Self {
-            placement: tensor.placement().clone(),
-            element: tensor.element(),
-        }
-    }
 }
 
 #[derive(Clone)]
@@ -167,15 +147,6 @@ impl Program {
         let made = made.map_or_else(String::new, ToString::to_string);
         let (file, line) = (step.at.file(), step.at.line());
         writeln!(f, " {results} = {name}{operands}  {made}  {file}:{line}")
-    }
-}
-
-impl Display for Described {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let specs = self.placement.layout().specs().map(ToString::to_string);
-        let specs: Vec<String> = specs.collect();
-        let shape = self.placement.shape();
-        write!(f, "{shape:?} {} [{}]", self.element, specs.join(", "))
     }
 }
 

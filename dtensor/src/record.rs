@@ -19,10 +19,12 @@ use std::sync::{Arc, Weak};
 use crate::{DTensor, Error, Scalar};
 
 mod any_tensor;
+mod described;
 mod primitive;
 mod recording;
 
 pub(crate) use any_tensor::{AnyTensor, Tensor, made_of, with_float, with_scalar};
+pub(crate) use described::Described;
 pub(crate) use primitive::Primitive;
 pub(crate) use recording::{Node, Purpose, Recording};
 

@@ -1,4 +1,4 @@
-//! What differs from device to device: numbers and elements in a table, of which each takes its own.
+//! What differs from device to device: numbers and elements in a table, of which each has its own.
 
 use std::fmt::Write;
 use std::ops::Range;

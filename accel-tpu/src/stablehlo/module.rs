@@ -107,7 +107,7 @@ impl Writer<'_> {
             let kind = Type::from(*vector);
             let alias =
                 heir(number).map(|output| format!(" {{tf.aliasing_output = {output} : i32}}"));
-            format!("%arg{number}: {kind}{}", alias.unwrap_or_default())
+            format!("%arg{number}: {kind}{}", alias.as_deref().unwrap_or(""))
         });
         let outputs = self.graph.outputs().iter();
         let names: Vec<String> = outputs.clone().map(|value| self.name(*value)).collect();

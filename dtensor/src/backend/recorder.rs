@@ -103,8 +103,7 @@ impl Recorder {
     /// How many values there are.
     pub(crate) fn len(&self) -> usize {
         let notes = self.notes();
-        let counts = notes.asked.iter().map(Vec::len);
-        counts.min().unwrap_or_default()
+        notes.asked.iter().map(Vec::len).fold(0, usize::max)
     }
 
     /// Whether all was the same of all devices from this number on, and nobody looked at elements.
@@ -136,17 +135,29 @@ impl Recorder {
         bound.is_some()
     }
 
-    /// The value of which another is the same numbers in another type.
+    /// The value of which another has some numbers, elsewhere or in another type.
     fn unconverted(&self, value: usize) -> usize {
         let notes = self.notes();
         let mut source = value;
         while let Some(Note {
-            op: Some(GraphOp::Convert(_)),
+            op: Some(op),
             operands,
             ..
         }) = notes.asked.first().and_then(|asked| asked.get(source))
         {
+            let moves = matches!(
+                op,
+                GraphOp::Convert(_)
+                    | GraphOp::Cut(_)
+                    | GraphOp::Arrange(_)
+                    | GraphOp::AllGather(_)
+                    | GraphOp::AllToAll(_)
+                    | GraphOp::Permute(_)
+            );
             let [operand] = operands[..] else { break };
+            if !moves {
+                break;
+            }
             source = operand;
         }
         source
@@ -284,10 +295,9 @@ pub(crate) struct Recorded {
 
 impl Notes {
     fn are_alike(&self, from: usize) -> bool {
-        let counts = self.asked.iter().map(Vec::len);
-        let (least, most) = (counts.clone().min(), counts.max());
-        let count = most.unwrap_or_default();
-        least == most && (from..count).all(|number| self.merged(number).is_some())
+        let most = self.asked.iter().map(Vec::len).fold(from, usize::max);
+        let is_as_long = self.asked.iter().all(|asked| asked.len() == most);
+        is_as_long && (from..most).all(|number| self.merged(number).is_some())
     }
 
     /// What all devices do as this number; none if that differs.

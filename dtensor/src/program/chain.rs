@@ -17,9 +17,9 @@ use meshwork_accel::{Pairwise, Pointwise};
 use meshwork_layout::ops::Op;
 use ndarray::{ArrayD, ArrayViewD};
 
-use super::{Described, perform};
+use super::perform;
 use crate::ops;
-use crate::record::{AnyTensor, Primitive, with_float};
+use crate::record::{AnyTensor, Described, Primitive, with_float};
 use crate::{DTensor, Error, Float};
 
 /// Ops of elements at one index, of operands that are repeated along axes of size 1.

@@ -8,17 +8,16 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use meshwork_accel::{Graph, Vector};
 use meshwork_core::Mesh;
 use meshwork_layout::Shape;
 
-use super::{Described, Program, Step, Task};
+use super::{Program, Step, Task};
 use crate::backend::{Backend, Bound, LocalDevices, Recorder, Unlike};
-use crate::record::{AnyTensor, made_of};
-use crate::{Context, Error};
+use crate::record::{AnyTensor, Described, made_of};
+use crate::{Apart, Context, Error};
 
 /// A graph in the place of steps.
 #[derive(Clone, Debug)]
@@ -44,31 +43,6 @@ pub(super) enum Piece {
 pub(super) struct Pieces {
     pub(super) pieces: Vec<Piece>,
     pub(super) apart: Vec<(usize, Apart)>,
-}
-
-/// Why a step is in no module with others.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Apart {
-    /// Elements are looked at on the host, as no device has the op.
-    OnHost,
-    /// Devices do different things, as with shards of different sizes.
-    Uneven,
-    /// A tensor of no elements.
-    Empty,
-    /// Tensors on other devices than those of the other steps.
-    Elsewhere,
-}
-
-impl Display for Apart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::OnHost => "no device has it, or other processes are in it",
-            Self::Uneven => "its shards are not of one size",
-            Self::Empty => "a tensor has no elements",
-            Self::Elsewhere => "its tensors are on other devices",
-        })
-    }
 }
 
 /// The graphs and steps of a program on the devices of a mesh, and why steps are in no graph.

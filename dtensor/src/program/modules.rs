@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use meshwork_accel::{Error as Refusal, Graph};
 
-use super::lower::{Apart, Lowered, Piece, Pieces, lowered};
+use super::lower::{Lowered, Piece, Pieces, lowered};
 use super::{Program, Step};
 use crate::backend::{Bound, CompiledGraph, LocalDevices, Recorder};
-use crate::{Context, Error};
+use crate::{Apart, Context, Error};
 
 /// What a program does, in order, and how long it keeps what.
 #[derive(Clone, Default)]

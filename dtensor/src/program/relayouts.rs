@@ -8,9 +8,9 @@ use std::time::Duration;
 use meshwork_layout::ops::{Op, TensorLayout, infer};
 use meshwork_layout::{Layout, Relayout};
 
-use super::{Described, Program, Step, Task};
+use super::{Program, Step, Task};
 use crate::Error;
-use crate::record::Primitive;
+use crate::record::{Described, Primitive};
 
 /// What became of relayouts, which `Display` tells.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::lower::block_sizes;
 use super::modules::{Module, Part};
-use super::{Described, Program, Step, Task, perform};
-use crate::record::{AnyTensor, made_of};
+use super::{Program, Step, Task, perform};
+use crate::record::{AnyTensor, Described, made_of};
 use crate::{Context, Error};
 
 impl Program {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::modules::Order;
 use super::relayouts::Relayouts;
-use super::{Described, Program, Step, Task, perform};
+use super::{Program, Step, Task, perform};
 use crate::Error;
-use crate::record::{AnyTensor, Node, Primitive, Recording, Value};
+use crate::record::{AnyTensor, Described, Node, Primitive, Recording, Value};
 
 /// The program of what was recorded, from these inputs to these outputs.
 pub(crate) fn traced(

@@ -7,10 +7,9 @@ use meshwork_accel::ElementType;
 use meshwork_layout::Shape;
 use meshwork_layout::ops::TensorLayout;
 
-use super::{Recording, Trace};
+use super::{Described, Recording, Trace};
 use crate::backend::{DeviceBlocks, LocalDevices};
 use crate::blocks::Blocks;
-use crate::program::Described;
 use crate::{Context, DTensor, Error, Scalar, bf16, f16};
 
 /// A tensor of elements of any type.

@@ -72,7 +72,8 @@ impl Network {
     }
 }
 
-fn loss(weights: &[DTensor<f32>], (images, labels): &Batch) -> Result<DTensor<f32>, Error> {
+fn loss(weights: &[DTensor<f32>], batch: &Batch) -> Result<DTensor<f32>, Error> {
+    let (images, labels) = batch;
     let first = Windows::strides([2, 2]).padded(Padding::Explicit(vec![(2, 2); 2]));
     let second = Windows::strides([1, 1]).padded(Padding::Explicit(vec![(1, 1); 2]));
     let hidden = images.convolution(&weights[0], &Convolution::new(first))?;

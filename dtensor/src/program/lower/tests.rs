@@ -4,10 +4,9 @@ use meshwork_accel::GraphOp;
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_layout::{Layout, PartialReduction, ShardingSpec};
 
-use super::Apart;
 use crate::record::with_scalar;
 use crate::tape::tests::numbers;
-use crate::{Context, DTensor, Error, ReduceAxes, Scalar, Tape, compile};
+use crate::{Apart, Context, DTensor, Error, ReduceAxes, Scalar, Tape, compile};
 
 mod interpreter;
 
