@@ -10,7 +10,7 @@
 use std::fmt::{self, Display, Write};
 
 use super::{AnyMesh, SingleDevice};
-use crate::{DeviceIds, Devices, DimName, Error, Mesh, MeshBuilder};
+use crate::{DeviceIds, DeviceSpec, Devices, DimName, Error, Mesh, MeshBuilder};
 
 pub(super) const EMPTY: &str = "empty_mesh";
 const XLA_SPMD: &str = "use_xla_spmd";
@@ -125,6 +125,8 @@ fn generate(name: &str, dims: &str, generator: &str) -> Result<AnyMesh, Error> {
     if dims.is_empty() || dims.iter().any(|(_, size)| *size == 0) {
         return Ok(AnyMesh::Empty);
     }
+    // A type and no more: what reads as other parts of a device is none.
+    DeviceSpec::default().with_device(device_type, None)?;
     let size = Mesh::new(dims.iter().map(|(name, size)| (name, *size)))?.size();
     let first = format!("/job:localhost/task:0/device:{device_type}:0");
     let mesh = Mesh::builder(dims).name(name).local(
