@@ -25,7 +25,7 @@ pub struct Vector {
     pub len: usize,
 }
 
-/// What several devices do together; see the [module](self).
+/// What several devices do together, as data: inputs, nodes and outputs by number.
 ///
 /// ```
 /// use meshwork_accel::{ElementType, Graph, GraphOp, Pairwise, ReduceOp, Vector};

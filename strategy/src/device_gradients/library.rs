@@ -8,7 +8,7 @@ use meshwork_accel::{Accelerator, DeviceCommunicators, ElementType, Elementwise,
 use crate::Error;
 
 /// A model library whose tensors lie on devices of an accelerator: what
-/// [`DeviceGradients`] asks of it. All tensors are of `f32`.
+/// [`DeviceGradients`](crate::DeviceGradients) asks of it. All tensors are of `f32`.
 ///
 /// Only what [`concatenate`](Self::concatenate) has made is ever lent and written to: tensors of a
 /// library may share their memory, as the gradients of both terms of a sum do.
