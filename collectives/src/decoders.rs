@@ -99,7 +99,8 @@ pub fn dump(bytes: &[u8]) {
     }
 }
 
-/// A job secret as text: an error says the same of all that have as many digits and other characters.
+/// A job secret as text: an error says the same of all that have as many digits, and as many other
+/// characters.
 pub fn secret(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match JobSecret::from_hex(&text) {

@@ -110,7 +110,7 @@ pub use environment::{
 };
 pub use error::{Apart, ClientStatement, Error, Subject};
 pub use exchange::Block;
-pub use ops::{BatchNorm, Function, ReduceAxes};
+pub use ops::{BatchNormOutput, Function, ReduceAxes};
 pub use optimizer::{AdamW, Momentum, Sgd};
 pub use process::{
     client_id, config, context, create_distributed_mesh, create_mesh, full_job_name,

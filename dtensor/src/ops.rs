@@ -35,7 +35,7 @@ pub use apply::Function;
 pub(crate) use gradient::all;
 pub(crate) use kernel::filled;
 pub(crate) use local::computes;
-pub use normalize::BatchNorm;
+pub use normalize::BatchNormOutput;
 pub use reduce::ReduceAxes;
 pub(crate) use slice::strides;
 

@@ -1,6 +1,6 @@
 //! Starts one program as many workers, watches them, and ends them together: [`Launch`] says what
-//! to start, [`Outcome`] how it ended. Workers are processes of this machine, or of [hosts](HostList)
-//! that `ssh` reaches.
+//! to start, [`Outcome`] how it ended. Workers are processes of this machine, or of
+//! [hosts](HostList) that `ssh` reaches.
 //!
 //! This crate does not know what the workers compute or which library they use, nor how hosts are
 //! found: that is the business of Slurm, Kubernetes and the like. `meshwork run` is a thin layer

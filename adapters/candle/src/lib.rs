@@ -50,8 +50,8 @@
 //! parts), `stack` (models in parts, run by the units of `unit`, begun by `initial`),
 //! `low_communication` (many steps between exchanges), `vars` (nearly all else), `batch_norm`
 //! (layers that look at the batches of all), `gradient_hooks` (gradients caught while others are
-//! still computed), `values`, `tensor` and `lent` (values read out, and in place), `cuda` (variables
-//! on GPUs), `error`.
+//! still computed), `values`, `tensor` and `lent` (values read out, and in place), `cuda`
+//! (variables on GPUs), `error`.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 
 mod batch_norm;

@@ -14,7 +14,7 @@ mod composed;
 
 /// The result of a [batch normalisation](DTensor::batch_norm) with the moments that it used.
 #[derive(Clone, Debug)]
-pub struct BatchNorm<T: Float> {
+pub struct BatchNormOutput<T: Float> {
     /// The normalised batch.
     pub output: DTensor<T>,
     /// The mean of each channel.
@@ -206,7 +206,7 @@ impl<T: Float> DTensor<T> {
         scale: &Self,
         offset: &Self,
         epsilon: f64,
-    ) -> Result<BatchNorm<T>, Error> {
+    ) -> Result<BatchNormOutput<T>, Error> {
         let axes: Vec<isize> = (1..self.rank().cast_signed())
             .map(|axis| axis - 1)
             .collect();
@@ -214,7 +214,7 @@ impl<T: Float> DTensor<T> {
         let channels = [self.shape().last().copied()];
         let (mean, variance) = (mean.reshape(&channels)?, variance.reshape(&channels)?);
         let output = self.batch_norm_by([&mean, &variance], [scale, offset], epsilon)?;
-        Ok(BatchNorm {
+        Ok(BatchNormOutput {
             output,
             mean,
             variance,

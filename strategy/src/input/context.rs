@@ -1,5 +1,5 @@
-//! `InputContext` and `InputShard`: the number of an input pipeline among those of all workers, batch
-//! sizes per replica, and shards of a list.
+//! `InputContext` and `InputShard`: the number of an input pipeline among those of all workers,
+//! batch sizes per replica, and shards of a list.
 
 use std::fmt::{self, Display};
 

@@ -106,7 +106,7 @@ impl Exchange {
         let workers = 0..partition.workers();
         let rows = workers.map(|worker| partition.elements(tensor, worker));
         let rows: Vec<Range<usize>> = rows.collect();
-        let longest = rows.iter().map(Range::len).max().unwrap_or(0);
+        let longest = rows.iter().fold(0, |longest, rows| longest.max(rows.len()));
         let mut staging = self.staging();
         for begin in (0..longest).step_by(self.most()) {
             let part = |rows: &Range<usize>| {

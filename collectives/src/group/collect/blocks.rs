@@ -221,7 +221,7 @@ impl Group {
 }
 
 pub(super) fn end_of(blocks: &[Range<usize>]) -> usize {
-    blocks.iter().map(|block| block.end).max().unwrap_or(0)
+    blocks.iter().fold(0, |end, block| end.max(block.end))
 }
 
 pub(in crate::group) fn length(
