@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::snapshot::{number_of, text_of};
 
 /// One line of JSON from what [`StatusSource::dump`](crate::StatusSource::dump) says; nothing from
-/// anything else. Operations are `[began, ended or null, call, [[rank waited for, microseconds], …]]`, with
-/// times in microseconds since 1970 and calls by their places in a list.
+/// anything else. Operations are `[began, ended or null, call, [[rank waited for, microseconds],
+/// …]]`, with times in microseconds since 1970 and calls by their places in a list.
 pub(crate) fn line(dump: &str) -> String {
     let value = serde_json::from_str(dump).ok();
     let short = value.and_then(|value| shortened(&value));

@@ -102,8 +102,8 @@
 //! do), `gradients` and `bucketing` (what is reduced together, and when), `step_sum` (sums by code
 //! that does not get hold of its step), [`sharded`] (a part of everything in each worker),
 //! [`low_communication`] (many steps between exchanges), `snapshot`, `cursor` and `checkpoint`
-//! (what a training goes on from), `communication_stats` (of a replica's reductions), `statistics` (how
-//! all of it fares, for others to see), `sum` (orders of adding), `value` and `distributed`
+//! (what a training goes on from), `communication_stats` (of a replica's reductions), `statistics`
+//! (how all of it fares, for others to see), `sum` (orders of adding), `value` and `distributed`
 //! (numbers, one value for each replica), `hash` (equal copies), `options`, `error`; [`misuse`] has
 //! no code: it lists what goes wrong, and who says so.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! `Variables`: which variables a model has, for those who read and assign to all of them.
+//! `VariableSet`: which variables a model has, for those who read and assign to all of them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{AdamW, DVariable, Error, Float, Momentum, Scalar, Sgd};
 ///     adam: AdamW<f32>,
 /// }
 ///
-/// impl Variables for Model {
+/// impl VariableSet for Model {
 ///     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
 ///         (&mut self.weights, &mut self.bias, &mut self.adam).visit(visit);
 ///     }
