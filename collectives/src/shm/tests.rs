@@ -19,7 +19,7 @@ mod closing;
 mod communicator;
 #[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod lies;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod truth;
 
 /// A number with the system's wait and wake. A sleep that may end by itself does so at once.
