@@ -1,6 +1,7 @@
 //! The same claims for threads and for connections, then what only connections can do.
 
 mod asynchronous;
+mod blocks;
 mod compressed;
 mod contracts;
 mod deadlocks;

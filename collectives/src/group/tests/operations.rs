@@ -505,35 +505,3 @@ fn a_rank_that_leaves_a_split_group_is_named_by_those_who_wait_for_it_there() {
         }
     }
 }
-
-#[test]
-fn blocks_that_are_not_in_the_input_or_differ_between_ranks_are_refused() {
-    let reduce = |group: &mut Group, input: &[i64], blocks: &[Range<usize>]| {
-        group.reduce_scatter_at(input, blocks, &mut [0; 2], ReduceOp::Sum)
-    };
-    let refused = |done: Result<(), OperationError>| match done {
-        Err(OperationError::Length {
-            buffer,
-            found,
-            expected,
-            ..
-        }) => (buffer, found, expected),
-        other => panic!("{other:?}"),
-    };
-    Over::Local.run(2, |mut group| {
-        let reversed = Range { start: 4, end: 2 };
-        let one = reduce(&mut group, &[0; 4], &[2..4, 0..2][..1]);
-        assert_eq!(refused(one), ("list of blocks", 1, 2));
-        let outside = reduce(&mut group, &[0; 4], &[3..5, 0..2]);
-        assert_eq!(refused(outside), ("input", 4, 5));
-        let inside_out = reduce(&mut group, &[0; 4], &[0..2, reversed]);
-        assert_eq!(refused(inside_out), ("block", 0, 2));
-        let long = reduce(&mut group, &[0; 8], &[0..3, 3..6]);
-        assert_eq!(refused(long), ("output", 2, 3));
-        // None of these has ended the group, and neither has reached the other rank.
-        reduce(&mut group, &[1; 4], &[0..2, 2..4]).unwrap();
-        let shifted = group.rank().index();
-        let done = reduce(&mut group, &[1; 5], &[shifted..shifted + 2, 3..5]);
-        assert!(done.is_err(), "blocks that lie elsewhere on the other rank");
-    });
-}
