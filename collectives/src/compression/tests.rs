@@ -82,3 +82,17 @@ fn stochastic_rounding_is_right_in_the_mean() {
         .sum();
     assert!((sum / 10_000.0 - 0.3).abs() < 0.02, "{sum}");
 }
+
+proptest! {
+    #[test]
+    fn whole_numbers_are_those_of_the_standard_library(number in -254.0_f32..254.0, half in -254_i16..254) {
+        for number in [number, f32::from(half) / 2.0] {
+            prop_assert_eq!(floor(number), number.floor());
+            let code = Rounded::new(&[127.0], 127.0, Rounding::Nearest).code(number);
+            prop_assert_eq!(
+                f32::from(code.cast_signed()),
+                number.round_ties_even().clamp(-127.0, 127.0)
+            );
+        }
+    }
+}

@@ -53,30 +53,30 @@ impl Group {
         residual: Option<&mut [f32]>,
         compression: Compression,
     ) -> Result<(), OperationError> {
-        let mut contribution = buffer.to_vec();
-        if let Some(residual) = &residual {
-            let (found, expected) = (residual.len(), buffer.len());
-            length("all_reduce_compressed", "residual", found, expected)?;
-            for (one, left_out) in contribution.iter_mut().zip(residual.iter()) {
-                *one += left_out;
-            }
-        }
         let exchange = Exchange::new(self, buffer.len(), compression);
+        let Some(residual) = residual else {
+            let outgoing = exchange.compress_contribution(buffer);
+            let sum = exchange.sum(self, &outgoing)?;
+            return exchange.gather(self, &exchange.compress_sum(&sum), buffer);
+        };
+        let (found, expected) = (residual.len(), buffer.len());
+        length("all_reduce_compressed", "residual", found, expected)?;
+        let mut contribution = buffer.to_vec();
+        for (one, left_out) in contribution.iter_mut().zip(residual.iter()) {
+            *one += left_out;
+        }
         let outgoing = exchange.compress_contribution(&contribution);
         let sum = exchange.sum(self, &outgoing)?;
-        let reduced = exchange.compress_sum(&sum);
-        let result = exchange.gather(self, &reduced)?;
-        if let Some(residual) = residual {
-            let sent = exchange.read_shards(self, &outgoing)?;
-            subtract(&mut contribution, &sent);
-            let shard = exchange.shard(self.rank().index());
-            let own = contribution[shard.clone()].iter_mut();
-            for ((left_out, sum), told) in own.zip(&sum).zip(&result[shard]) {
-                *left_out += sum - told;
-            }
-            residual.copy_from_slice(&contribution);
+        exchange.gather(self, &exchange.compress_sum(&sum), buffer)?;
+        exchange.read_shards(self, &outgoing, residual)?;
+        for (left_out, contributed) in residual.iter_mut().zip(&contribution) {
+            *left_out = contributed - *left_out;
         }
-        buffer.copy_from_slice(&result);
+        let shard = exchange.shard(self.rank().index());
+        let own = residual[shard.clone()].iter_mut();
+        for ((left_out, sum), told) in own.zip(&sum).zip(&buffer[shard]) {
+            *left_out += sum - told;
+        }
         Ok(())
     }
 
@@ -176,18 +176,28 @@ impl Exchange {
         bytes
     }
 
-    /// The sums of all shards.
-    fn gather(&self, group: &mut Group, reduced: &[u8]) -> Result<Vec<f32>, OperationError> {
+    /// Replaces `result` by the sums of all shards.
+    fn gather(
+        &self,
+        group: &mut Group,
+        reduced: &[u8],
+        result: &mut [f32],
+    ) -> Result<(), OperationError> {
         let mut all = vec![0; self.lengths.iter().sum()];
         group.all_gather_uneven(reduced, &mut all, &self.lengths)?;
         let flag = |from: usize| all[self.lengths[..from].iter().sum::<usize>()];
         self.check_flags(flag, |rank| OperationError::SumNotFinite { rank })?;
-        self.read_shards(group, &all)
+        self.read_shards(group, &all, result)
     }
 
-    /// All shards' values.
-    fn read_shards(&self, group: &mut Group, bytes: &[u8]) -> Result<Vec<f32>, OperationError> {
-        let mut values = vec![0.0; self.elements];
+    /// Replaces `values` by those of all shards.
+    fn read_shards(
+        &self,
+        group: &mut Group,
+        bytes: &[u8],
+        values: &mut [f32],
+    ) -> Result<(), OperationError> {
+        values.fill(0.0);
         let mut rest = bytes;
         for rank in Rank::all(group.world()) {
             let (own, behind) = rest.split_at(self.lengths[rank.index()]);
@@ -195,7 +205,7 @@ impl Exchange {
             let shard = self.shard(rank.index());
             self.read(group, rank, own, &mut values[shard])?;
         }
-        Ok(values)
+        Ok(())
     }
 
     /// Adds what `from` sent; one that sent something else ends the group.
@@ -247,10 +257,4 @@ impl Exchange {
 
 fn is_finite(values: &[f32]) -> bool {
     values.iter().all(|value| value.is_finite())
-}
-
-fn subtract(from: &mut [f32], other: &[f32]) {
-    for (from, other) in from.iter_mut().zip(other) {
-        *from -= other;
-    }
 }
