@@ -357,5 +357,5 @@ impl Display for ScontrolProblem {
 /// Numbers in one range, as in Slurm.
 pub(crate) const LONGEST_RANGE: u64 = 65_536;
 
-/// Hosts in one list: sixteen times the nodes that Slurm manages.
-pub(crate) const MOST_HOSTS: usize = 1 << 20;
+/// Hosts in one list: twice the nodes that Slurm manages. A short text may stand for all of them.
+pub(crate) const MOST_HOSTS: usize = 1 << 17;

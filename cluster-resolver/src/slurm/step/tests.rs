@@ -98,7 +98,7 @@ fn variables_that_do_not_fit_each_other_are_refused() {
     let (rank, tasks) = (3, 3);
     let expected = SlurmError::RankOutside { rank, tasks };
     check_refused(&[(RANK, Some("3"))], expected);
-    let (tasks, most) = (4_000_000_000, 1 << 20);
+    let (tasks, most) = (4_000_000_000, 1 << 17);
     let huge = [(COUNTS, Some("4000000000,0")), (TASKS, Some("4000000000"))];
     check_refused(&huge, SlurmError::TooManyTasks { tasks, most });
 }
