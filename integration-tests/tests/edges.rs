@@ -393,7 +393,7 @@ const UNSAFE: &[(&str, &str)] = &[
         "the slots of other ranks are reached by address; flags order who touches them",
     ),
     (
-        "collectives/src/shm/tests.rs",
+        "collectives/src/shm/tests/interleavings.rs",
         "whether this is sound is what the checker finds out",
     ),
     (
