@@ -188,6 +188,7 @@ const PURE: &[&str] = &[
     "strategy/src/low_communication/package",
     "strategy/src/low_communication/rounds",
     "strategy/src/low_communication/standing",
+    "strategy/src/state_transfer/",
     "strategy/src/strategy/elastic/",
     "strategy/src/flat_gradients",
     "strategy/src/input/context",
