@@ -136,7 +136,7 @@ mod tests {
             let mut arrays: Vec<Vec<u8>> = Vec::new();
             for len in lengths {
                 let at = arrays.concat().len();
-                arrays.push((at..at + len).map(|byte| byte as u8).collect());
+                arrays.push((0..=u8::MAX).skip(at).take(len).collect());
             }
             let whole = arrays.concat();
             for start in 0..=whole.len() {

@@ -188,8 +188,8 @@ mod tests {
     /// Passes one after the other, against sets; returns how many there were.
     #[track_caller]
     fn delivers(givers: u32, mut held: Vec<BTreeSet<usize>>, chunks: usize, most: usize) -> usize {
-        let (first, takers) = (ranks(0..givers), held.len() as u32);
-        let numbers = ranks(givers..givers + takers);
+        let first = ranks(0..givers);
+        let numbers: Vec<Rank> = (givers..).map(Rank::new).take(held.len()).collect();
         let mut passes = 0;
         loop {
             let takers: Vec<Taker> = (numbers.iter().zip(&held))

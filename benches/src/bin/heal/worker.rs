@@ -73,15 +73,14 @@ impl Heal {
     }
 
     fn report(&mut self, role: &str) -> Result<(), Failure> {
-        let Some(Measure { began, before }) = self.measure.take() else {
-            return Ok(());
-        };
-        let seconds = began.elapsed().as_secs_f64();
-        let more = resident("VmHWM:")?.saturating_sub(before) as f64 / f64::from(1 << 20);
-        let Args { bytes, givers, .. } = self.args;
-        let rate = bytes as f64 / 1e6 / seconds;
-        let line = format!("{role},{bytes},{givers},{seconds:.3},{rate:.1},{more:.1}");
-        print(&mut io::stdout(), &line);
+        if let Some(Measure { began, before }) = self.measure.take() {
+            let seconds = began.elapsed().as_secs_f64();
+            let more = resident("VmHWM:")?.saturating_sub(before) as f64 / f64::from(1 << 20);
+            let Args { bytes, givers, .. } = self.args;
+            let rate = bytes as f64 / 1e6 / seconds;
+            let line = format!("{role},{bytes},{givers},{seconds:.3},{rate:.1},{more:.1}");
+            print(&mut io::stdout(), &line);
+        }
         Ok(())
     }
 

@@ -299,3 +299,6 @@ impl MultiWorkerMirroredStrategy {
         Ok(words)
     }
 }
+
+#[cfg(test)]
+mod tests;
