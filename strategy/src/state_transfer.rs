@@ -1,6 +1,6 @@
 //! The state of a training on its way to those who have it not: in chunks, each with a hash, from
-//! all workers that have it at once. A worker that is lost on the way takes nothing with it: whoever
-//! is left goes on with the chunks that are missing.
+//! all workers that have it at once. A worker that is lost on the way takes nothing with it: who is
+//! left goes on with the chunks that are missing.
 //!
 //! What a state consists of is in `manifest`, who sends what in `plan`, both pure; here is what is
 //! exchanged.

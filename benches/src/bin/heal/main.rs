@@ -4,9 +4,9 @@
 //! cargo run --release -p meshwork-benches --bin heal -- --bytes 256000000 --givers 2
 //! ```
 //!
-//! Starts the givers and a newcomer on this machine, which prints a row, as each giver does. A process
-//! that has `TF_CONFIG` or `MESHWORK_SEEDS` is one of them: `peers/heal.sh` starts them so in
-//! network namespaces.
+//! Starts the givers and a newcomer on this machine, which prints a row, as each giver does. A
+//! process that has `TF_CONFIG` or `MESHWORK_SEEDS` is one of them: `peers/heal.sh` starts them so
+//! in network namespaces.
 #![forbid(unsafe_code)]
 
 mod worker;

@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 }
 
 impl Heal {
-    /// From now on the highest resident memory counts, which the kernel otherwise keeps from before.
+    /// From now on the highest resident memory counts, not what the kernel has kept from before.
     fn measure(&mut self) -> Result<(), Failure> {
         std::fs::write("/proc/self/clear_refs", "5")?;
         self.measure = Some(Measure {

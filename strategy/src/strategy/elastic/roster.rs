@@ -43,8 +43,8 @@ impl WorkerState {
     }
 }
 
-/// Decides from the words of all workers, in the order of their ranks, whose state is taken over. An
-/// error where worker `own` does not match the chief; the others then continue without it.
+/// Decides from the words of all workers, in the order of their ranks, whose state is taken over.
+/// An error where worker `own` does not match the chief; the others then continue without it.
 pub(crate) fn state_source(words: &[u64], own: Rank) -> Result<StateSource, Error> {
     let (words, _) = words.as_chunks();
     let states: Vec<_> = words.iter().map(WorkerState::read).collect();
