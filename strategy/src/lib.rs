@@ -157,8 +157,7 @@ pub use device_reducer::DeviceReducer;
 pub use distributed::{PerReplica, Reduce};
 pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};
 pub use error::{
-    Error, LowCommunicationError, Part, SavedOtherwise, ShardGroupError, SnapshotDamage,
-    StateError,
+    Error, LowCommunicationError, Part, SavedOtherwise, ShardGroupError, SnapshotDamage, StateError,
 };
 pub use flat_gradients::FlatGradients;
 pub use gradients::{CommunicationDtype, GradientBuckets};
