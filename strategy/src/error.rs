@@ -7,6 +7,7 @@ mod queries;
 mod saved_otherwise;
 mod shard_group;
 mod snapshot_damage;
+mod state;
 
 use meshwork_collectives::{ElementType, Rank};
 
@@ -18,6 +19,7 @@ pub use saved_otherwise::SavedOtherwise;
 use saved_otherwise::Tensors;
 pub use shard_group::ShardGroupError;
 pub use snapshot_damage::SnapshotDamage;
+pub use state::StateError;
 
 /// Errors of a strategy. After `Group` and `VariablesDiffer` the group is over on all workers.
 #[derive(Clone, PartialEq, thiserror::Error)]
@@ -35,6 +37,9 @@ pub enum Error {
     /// A training with little communication cannot be made so, or a worker's numbers are none.
     #[error(transparent)]
     LowCommunication(#[from] LowCommunicationError),
+    /// The state of a training was not given as it should be.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The status that `MESHWORK_STATUS` asks for cannot be served.
     #[cfg(feature = "status")]
     #[error(transparent)]

@@ -102,10 +102,11 @@
 //! do), `gradients` and `bucketing` (what is reduced together, and when), `step_sum` (sums by code
 //! that does not get hold of its step), [`sharded`] (a part of everything in each worker),
 //! [`low_communication`] (many steps between exchanges), `snapshot`, `cursor` and `checkpoint`
-//! (what a training goes on from), `communication_stats` (of a replica's reductions), `statistics`
-//! (how all of it fares, for others to see), `sum` (orders of adding), `value` and `distributed`
-//! (numbers, one value for each replica), `hash` (equal copies), `options`, `error`; [`misuse`] has
-//! no code: it lists what goes wrong, and who says so.
+//! (what a training goes on from), `state_transfer` (how those get it that have it not),
+//! `communication_stats` (of a replica's reductions), `statistics` (how all of it fares, for others
+//! to see), `sum` (orders of adding), `value` and `distributed` (numbers, one value for each
+//! replica), `hash` (equal copies), `options`, `error`; [`misuse`] has no code: it lists what goes
+//! wrong, and who says so.
 #![forbid(unsafe_code)]
 
 mod bucketing;
@@ -129,6 +130,7 @@ mod replica;
 mod rows;
 pub mod sharded;
 mod snapshot;
+mod state_transfer;
 mod statistics;
 mod step_sum;
 mod strategy;
@@ -155,7 +157,7 @@ pub use device_reducer::DeviceReducer;
 pub use distributed::{PerReplica, Reduce};
 pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};
 pub use error::{
-    Error, LowCommunicationError, Part, SavedOtherwise, ShardGroupError, SnapshotDamage,
+    Error, LowCommunicationError, Part, SavedOtherwise, ShardGroupError, SnapshotDamage, StateError,
 };
 pub use flat_gradients::FlatGradients;
 pub use gradients::{CommunicationDtype, GradientBuckets};
@@ -170,6 +172,7 @@ pub use replica::cross::CrossReplica;
 pub use replica::{IndexedSlices, ReplicaContext, ReplicaReduceOp};
 pub use rows::Rows;
 pub use snapshot::Snapshot;
+pub use state_transfer::LentArrays;
 pub use statistics::{StrategyObserver, StrategyStatistics};
 pub use step_sum::StepSum;
 pub use strategy::{Change, JoinMode, MultiWorkerMirroredStrategy, Progress, Training};

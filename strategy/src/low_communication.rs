@@ -38,7 +38,6 @@ mod package;
 mod rounds;
 mod standing;
 mod state;
-mod transfer;
 
 pub use outer::OuterOptimizer;
 

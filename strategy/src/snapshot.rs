@@ -1,6 +1,8 @@
 //! `Snapshot`: the state of a training as one safetensors file with a hash of its content. Writing
 //! it to disk, keeping the latest few and finding them again is in `checkpoint`.
 
+mod outline;
+
 use std::collections::{BTreeMap, HashMap};
 
 use safetensors::tensor::TensorView;

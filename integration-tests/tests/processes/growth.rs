@@ -257,3 +257,38 @@ fn a_training_grows_from_two_workers_to_five_and_shrinks_to_two_with_each_sample
         story.check(EPOCHS);
     }
 }
+
+/// It is killed when the newcomer has begun to take the state over, of three that give it.
+#[test]
+fn a_newcomer_gets_the_bits_of_the_others_though_one_that_gives_them_is_killed() {
+    for transport in ["auto", "quic"] {
+        let (addresses, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+        let command = || {
+            let mut command = trainer(u64::MAX);
+            over(&mut command, transport)
+                .args(["--pause=1000", "--ballast=3000001"])
+                .env(GroupConfig::WORKERS_ENV, "3:4")
+                .env(JobSecret::ENV, secret.to_hex().as_str());
+            command
+        };
+        let founder = |index| {
+            let mut command = command();
+            command.env("TF_CONFIG", tf_config(&addresses, index));
+            Worker::start(command)
+        };
+        let mut founders: Vec<Worker> = (0..3).map(founder).collect();
+        let ballast = founders[0].reaches("ballast");
+        for founder in &mut founders {
+            founder.reaches("made");
+        }
+        let mut newcomer = command();
+        newcomer.env(GroupConfig::SEEDS_ENV, addresses.join(","));
+        let mut newcomer = Worker::start(newcomer);
+        newcomer.reaches("lends");
+        founders[1].kill();
+        assert_eq!(newcomer.reaches("ballast"), ballast);
+        newcomer.reaches("made");
+        founders[0].reaches("of 3");
+        founders[2].reaches("of 3");
+    }
+}

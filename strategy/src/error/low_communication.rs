@@ -145,14 +145,4 @@ pub enum LowCommunicationError {
         /// The name of the text.
         name: &'static str,
     },
-    /// What a worker gave a newcomer is not what it meant to give.
-    #[error(
-        "{bytes} bytes of the state that {giver} gave are damaged: check that machine's memory"
-    )]
-    Damaged {
-        /// The worker.
-        giver: Rank,
-        /// The length of that part.
-        bytes: usize,
-    },
 }

@@ -2,7 +2,7 @@
 
 use meshwork_collectives::Rank;
 
-use super::{Error, LowCommunicationError};
+use super::{Error, LowCommunicationError, StateError};
 
 impl Error {
     /// Whether a worker is gone, or did not come; see [`Training`](crate::Training) for how the
@@ -25,7 +25,12 @@ impl Error {
                 | LowCommunicationError::Differs { rank, .. }
                 | LowCommunicationError::Behind { rank, .. },
             ) => Some(*rank),
-            Self::LowCommunication(LowCommunicationError::Damaged { giver, .. }) => Some(*giver),
+            Self::State(StateError::Chunk { giver, .. } | StateError::Manifest { giver }) => {
+                Some(*giver)
+            }
+            Self::State(StateError::Lent { rank, .. } | StateError::HalfTaken { rank, .. }) => {
+                Some(*rank)
+            }
             Self::ReplicasDiverged { ranks } => match ranks.as_slice() {
                 [one] => Some(*one),
                 _ => None,
@@ -37,7 +42,10 @@ impl Error {
     /// Whether the same program may succeed if it is started again, with nothing else changed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Group(error) if error.is_retryable())
+        match self {
+            Self::Group(error) => error.is_retryable(),
+            error => matches!(error, Self::State(StateError::HalfTaken { .. })),
+        }
     }
 
     /// The status for a process that ends with this error, as `meshwork run` understands it: see

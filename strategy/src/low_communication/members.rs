@@ -7,8 +7,8 @@ use twox_hash::XxHash3_64;
 
 use super::OuterOptimizer;
 use super::rounds::Seal;
-use super::standing::{self, Gift, Progress, Standing};
-use super::transfer;
+use super::standing::{self, Progress, Standing};
+use crate::state_transfer::{self, Gift, Manifest, Partial, Parts, Terms};
 use crate::{Error, LowCommunicationError, MultiWorkerMirroredStrategy};
 
 impl OuterOptimizer {
@@ -128,12 +128,41 @@ impl OuterOptimizer {
         if gift.takers.is_empty() {
             return Ok(());
         }
-        let own = match gift.givers.contains(&strategy.rank()) {
-            true => self.rounds.package(),
-            false => Vec::new(),
-        };
-        if let Some(package) = transfer::transfer(strategy.group_mut(), gift, &own)? {
-            self.rounds.take_over(&package)?;
+        let gives = gift.givers.contains(&strategy.rank());
+        let mut package = gives.then(|| self.rounds.package());
+        let manifest = package
+            .as_mut()
+            .map(|package| Manifest::of(Vec::new(), &Parts::one(package), state_transfer::CHUNK));
+        let terms = state_transfer::agree(strategy.group_mut(), gift, manifest.as_ref())?;
+        if !terms.differing.is_empty() {
+            let ranks = terms.differing;
+            return Err(Error::ReplicasDiverged { ranks });
+        }
+        match package {
+            Some(mut package) => {
+                let mut parts = Parts::one(&mut package);
+                state_transfer::give(strategy.group_mut(), &terms, &mut parts)
+            }
+            None => self.take(strategy, &terms),
+        }
+    }
+
+    /// Takes over what others have in common. What has come of it before a loss counts.
+    fn take(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        terms: &Terms,
+    ) -> Result<(), Error> {
+        let begun = self.partial.take().filter(|partial| partial.is_of(terms));
+        let partial = self.partial.insert(match begun {
+            Some(partial) => partial,
+            None => Partial::new(terms, vec![0; terms.manifest.total()]),
+        });
+        state_transfer::take(strategy.group_mut(), terms, partial, |package| {
+            Parts::one(package)
+        })?;
+        if let Some(partial) = self.partial.take() {
+            self.rounds.take_over(&partial.state)?;
             self.begins_round();
         }
         Ok(())

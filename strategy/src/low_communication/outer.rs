@@ -10,6 +10,7 @@ use super::clock::Clock;
 use super::exchange::{self, Started};
 use super::rounds::{Rounds, check_count};
 use super::standing::Progress;
+use crate::state_transfer::Partial;
 use crate::{Error, LowCommunicationError, MultiWorkerMirroredStrategy};
 
 /// The outer optimizer of a training with little communication, and the parameters that all workers
@@ -25,6 +26,8 @@ pub struct OuterOptimizer {
     /// Those of the exchanges that are not sealed, in their order.
     pub(super) under_way: VecDeque<Started>,
     pub(super) progress: Progress,
+    /// What has come of the state of others, until all of it is here.
+    pub(super) partial: Option<Partial<Vec<u8>>>,
     pub(super) lengths: Vec<usize>,
     clock: Clock,
     began: Instant,
@@ -68,6 +71,7 @@ impl OuterOptimizer {
             rounds,
             under_way: VecDeque::new(),
             progress,
+            partial: None,
             lengths: lengths.to_vec(),
             clock: Clock::default(),
             began: Instant::now(),

@@ -4,6 +4,7 @@
 use meshwork_collectives::Rank;
 
 use super::rounds::Seal;
+use crate::state_transfer::Gift;
 use crate::{LowCommunicationError, Part};
 
 /// How far a worker has come, as it tells all others.
@@ -32,13 +33,6 @@ pub(super) enum Progress {
     Restored,
     /// The training in which it takes part.
     Running,
-}
-
-/// Who gives its state to whom; nobody to nobody where all are equal.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct Gift {
-    pub(super) givers: Vec<Rank>,
-    pub(super) takers: Vec<Rank>,
 }
 
 /// The words that a standing takes.
@@ -135,8 +129,8 @@ pub(super) fn missed(all: &[Standing], own: Rank) -> Result<Option<Seal>, LowCom
     }
 }
 
-/// Who gives its state to whom in a job whose workers may change. An error only on the worker that
-/// cannot take part; the others go on without it.
+/// Who gives its state to whom in a job whose workers may change; nobody to nobody where all are
+/// equal. An error only on the worker that cannot take part; the others go on without it.
 pub(super) fn elastic_gift(all: &[Standing], own: Rank) -> Result<Gift, LowCommunicationError> {
     let key = |one: &Standing| match one.progress {
         Progress::Running => (one.progress, 0),

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use meshwork_collectives::{Epoch, OperationError};
 
-use crate::{Error, MultiWorkerMirroredStrategy, Snapshot};
+use crate::{Error, LentArrays, MultiWorkerMirroredStrategy, Snapshot};
 
 /// A training as [`MultiWorkerMirroredStrategy::train`] runs it: steps that are made by all workers
 /// or by none, and a state that one worker can give another.
@@ -107,14 +107,36 @@ pub trait Training {
     fn steps(&self) -> u64;
 
     /// Everything that the steps to come follow from: variables, the optimizer's state,
-    /// [`steps`](Self::steps), the data cursor, random state. Called on one worker alone, so
-    /// it must not communicate.
+    /// [`steps`](Self::steps), the data cursor, random state; not what is [lent](Self::lend).
+    /// Called on the workers that give their state alone, so it must not communicate.
     ///
     /// # Errors
     /// Any
     fn snapshot(&mut self) -> Result<Snapshot, Self::Error>;
 
-    /// Takes over the state of another worker; the inverse of [`snapshot`](Self::snapshot).
+    /// The large arrays of the state, which are given from where they are, and taken over there:
+    /// that saves the memory for a copy on both sides. Of equal number, lengths and order on all
+    /// workers. By default there are none.
+    ///
+    /// They are overwritten while the state of others comes. Should all who have it be lost before
+    /// it is here, nothing is left to begin from, and the worker ends with
+    /// [`StateError::HalfTaken`](crate::StateError::HalfTaken).
+    ///
+    /// ```
+    /// # use meshwork_strategy::LentArrays;
+    /// # struct Model { weights: Vec<f32>, velocity: Vec<f32> }
+    /// # impl Model {
+    /// fn lend(&mut self) -> LentArrays<'_> {
+    ///     LentArrays::new().with(&mut self.weights).with(&mut self.velocity)
+    /// }
+    /// # }
+    /// ```
+    fn lend(&mut self) -> LentArrays<'_> {
+        LentArrays::new()
+    }
+
+    /// Takes over the state of another worker; the inverse of [`snapshot`](Self::snapshot). What
+    /// is [lent](Self::lend) is in its place by then.
     ///
     /// # Errors
     /// Any, such as [`Error::NotInCheckpoint`] for a state of another model.

@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Microseconds that a step takes besides
     #[arg(long, default_value_t = 0)]
     pause: u64,
+    /// Numbers in the state besides, which are lent
+    #[arg(long, default_value_t = 0)]
+    ballast: usize,
     /// Build another model when started for the second time
     #[arg(long)]
     odd_once: bool,
@@ -79,6 +82,12 @@ impl Args {
 
     pub(crate) fn pause(&self) -> Duration {
         Duration::from_micros(self.pause)
+    }
+
+    /// Other numbers in each process.
+    pub(crate) fn ballast(&self) -> Vec<f32> {
+        let first = std::process::id() as f32;
+        (0..self.ballast).map(|at| first + at as f32).collect()
     }
 
     pub(crate) fn fails_again(&self) -> bool {

@@ -5,9 +5,9 @@ use std::io::Write;
 use std::time::Instant;
 
 use meshwork_strategy::{
-    Batch, Change, Cursor, DataEpoch, DistributedDataset, Error, GradientBuckets,
-    MultiWorkerMirroredStrategy, PerReplica, Progress, ReplicaReduceOp, Snapshot, Training,
-    VariableSpec,
+    Batch, Change, Cursor, DataEpoch, DistributedDataset, Error, Fingerprint, GradientBuckets,
+    LentArrays, MultiWorkerMirroredStrategy, PerReplica, Progress, ReplicaReduceOp, Snapshot,
+    Training, VariableSpec,
 };
 
 use crate::args::Args;
@@ -17,6 +17,7 @@ use crate::model::Model;
 pub(crate) struct Run {
     args: Args,
     model: Model,
+    ballast: Vec<f32>,
     specs: [VariableSpec; 2],
     steps: u64,
     /// Behind the samples of all steps that were made.
@@ -48,6 +49,7 @@ impl Run {
             data: data(args, strategy)?,
             args: args.clone(),
             model,
+            ballast: args.ballast(),
             specs,
             steps: 0,
             cursor: Cursor::start(),
@@ -59,6 +61,12 @@ impl Run {
 
     pub(crate) fn model(&self) -> &Model {
         &self.model
+    }
+
+    fn say_ballast(&self) {
+        if !self.ballast.is_empty() {
+            say!("ballast {:016x}", Fingerprint::of(&self.ballast).value());
+        }
     }
 
     pub(crate) fn made(&self) -> u64 {
@@ -215,6 +223,22 @@ impl Training for Run {
         self.model.set(values, velocity);
         (self.steps, self.cursor) = (snapshot.step(), snapshot.cursor());
         self.batches = None;
+        self.say_ballast();
+        Ok(())
+    }
+
+    fn lend(&mut self) -> LentArrays<'_> {
+        match self.ballast.as_mut_slice() {
+            [] => LentArrays::new(),
+            ballast => {
+                say!("lends");
+                LentArrays::new().with(ballast)
+            }
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        self.say_ballast();
         Ok(())
     }
 }

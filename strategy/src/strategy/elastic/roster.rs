@@ -1,9 +1,11 @@
-//! Whose state is taken over when workers have joined or left: that of the first worker with the
-//! most steps. Pure; `strategy/training/session` exchanges the words and sends the state.
+//! Whose state is taken over when workers have joined or left: that of all workers with the most
+//! steps, who have the same. Pure; `strategy/training/session` exchanges the words and passes the
+//! state on.
 
 use meshwork_collectives::Rank;
 
 use crate::Error;
+use crate::state_transfer::Gift;
 
 /// The state that a worker announces when the workers have changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -17,25 +19,20 @@ pub(crate) struct WorkerState {
 pub(crate) const WORDS: usize = 2;
 
 /// The source of the common state, from the states of all workers.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum StateSource {
     /// No worker has a state to continue from: all take the chief's initial one.
-    Begin,
+    Begin(Gift),
     /// All have the same state.
     Even,
-    /// Some take over the state of this worker, which is ahead of them.
-    From(Rank),
+    /// Some take over the state of those who are ahead of them.
+    Furthest(Gift),
 }
 
 impl WorkerState {
     pub(crate) fn words(self) -> [u64; WORDS] {
         let steps = self.steps.map_or(0, |steps| steps.saturating_add(1));
         [steps, self.replicas]
-    }
-
-    /// Whether it takes over the state of `source`.
-    pub(crate) fn is_behind(self, source: Self) -> bool {
-        self.steps < source.steps
     }
 
     fn read([steps, replicas]: &[u64; WORDS]) -> Self {
@@ -46,10 +43,9 @@ impl WorkerState {
     }
 }
 
-/// Decides from the words of all workers, in the order of their ranks, whose state is taken over,
-/// and returns that of the most advanced worker. An error where worker `own` does not match the
-/// chief; the others then continue without it.
-pub(crate) fn state_source(words: &[u64], own: Rank) -> Result<(StateSource, WorkerState), Error> {
+/// Decides from the words of all workers, in the order of their ranks, whose state is taken over.
+/// An error where worker `own` does not match the chief; the others then continue without it.
+pub(crate) fn state_source(words: &[u64], own: Rank) -> Result<StateSource, Error> {
     let (words, _) = words.as_chunks();
     let states: Vec<_> = words.iter().map(WorkerState::read).collect();
     let first = states[Rank::CHIEF.index()];
@@ -61,25 +57,27 @@ pub(crate) fn state_source(words: &[u64], own: Rank) -> Result<(StateSource, Wor
             chiefs: first.replicas,
         });
     }
-    let (mut source, mut furthest) = (Rank::CHIEF, first);
-    for (rank, state) in Rank::all(u32::MAX).zip(&states) {
-        if furthest.is_behind(*state) {
-            (source, furthest) = (rank, *state);
-        }
-    }
-    let state_source = match furthest.steps {
-        None => StateSource::Begin,
-        Some(_) if states.iter().all(|other| *other == furthest) => StateSource::Even,
-        Some(_) => StateSource::From(source),
+    let most = states
+        .iter()
+        .fold(first.steps, |most, state| most.max(state.steps));
+    let gives = |rank: &Rank| match most {
+        None => *rank == Rank::CHIEF,
+        Some(_) => states[rank.index()].steps == most,
     };
-    Ok((state_source, furthest))
+    let ranks = Rank::all(u32::MAX).zip(&states).map(|(rank, _)| rank);
+    let (givers, takers): (Vec<_>, Vec<_>) = ranks.partition(gives);
+    Ok(match most {
+        None => StateSource::Begin(Gift { givers, takers }),
+        Some(_) if takers.is_empty() => StateSource::Even,
+        Some(_) => StateSource::Furthest(Gift { givers, takers }),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(steps: &[Option<u64>]) -> (StateSource, WorkerState) {
+    fn of(steps: &[Option<u64>]) -> StateSource {
         let words = |steps: &Option<u64>| {
             let state = WorkerState {
                 steps: *steps,
@@ -92,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_is_furthest_gives_its_state() {
+    fn all_that_are_furthest_give_their_state_to_all_others() {
         // Every way in which four workers can stand: outside, at the step, or one ahead.
         let states = [None, Some(0), Some(1)];
         for all in 0..states.len().pow(4) {
@@ -100,31 +98,30 @@ mod tests {
                 .map(|rank| states[all / states.len().pow(rank) % states.len()])
                 .collect();
             let most = *steps.iter().max().unwrap();
-            let (state_source, furthest) = of(&steps);
-            assert_eq!(furthest.steps, most);
-            let first = u32::try_from(steps.iter().position(|own| *own == most).unwrap()).unwrap();
-            let even = steps.iter().all(|own| *own == most);
-            let expected = match (most, even) {
-                (None, _) => StateSource::Begin,
-                (_, true) => StateSource::Even,
-                (_, false) => StateSource::From(Rank::new(first)),
+            let mut gift = Gift::default();
+            for (rank, own) in Rank::all(4).zip(&steps) {
+                let gives = *own == most && (most.is_some() || rank == Rank::CHIEF);
+                match gives {
+                    true => gift.givers.push(rank),
+                    false => gift.takers.push(rank),
+                }
+            }
+            let expected = match most {
+                None => StateSource::Begin(gift),
+                Some(_) if gift.takers.is_empty() => StateSource::Even,
+                Some(_) => StateSource::Furthest(gift),
             };
-            assert_eq!(state_source, expected, "{steps:?}");
+            assert_eq!(of(&steps), expected, "{steps:?}");
         }
     }
 
     #[test]
     fn no_steps_are_more_than_nothing() {
-        assert_eq!(
-            of(&[None, Some(0)]),
-            (
-                StateSource::From(Rank::new(1)),
-                WorkerState {
-                    steps: Some(0),
-                    replicas: 2
-                }
-            )
-        );
+        let gift = Gift {
+            givers: vec![Rank::new(1)],
+            takers: vec![Rank::new(0)],
+        };
+        assert_eq!(of(&[None, Some(0)]), StateSource::Furthest(gift));
     }
 
     #[test]

@@ -4,13 +4,17 @@
 
 use std::time::Instant;
 
-use meshwork_collectives::{self as collectives, OperationError, Rank};
+use meshwork_collectives::{self as collectives, OperationError};
 
 use super::{Elastic, others_can_go_on};
+use crate::state_transfer::{self, Gift, Manifest, Partial, Parts, Terms};
 use crate::strategy::elastic::poll_interval::PollInterval;
 use crate::strategy::elastic::roster::{self, StateSource, WorkerState};
 use crate::strategy::mesh_of;
-use crate::{Change, Error, MultiWorkerMirroredStrategy, Progress, Snapshot, Training};
+use crate::{
+    Change, Error, LentArrays, MultiWorkerMirroredStrategy, Progress, Snapshot, StateError,
+    Training,
+};
 
 /// One training from its first step to its last.
 pub(super) struct Session<'a, T> {
@@ -18,6 +22,15 @@ pub(super) struct Session<'a, T> {
     training: &'a mut T,
     /// Whether others can continue from this state.
     begun: bool,
+    /// What has come of the state of others, until all of it is here.
+    partial: Option<Partial<Taken>>,
+}
+
+/// Where a state goes that a worker takes over.
+struct Taken {
+    snapshot: Snapshot,
+    /// Bytes behind it that are the training's own.
+    lent: usize,
 }
 
 impl<'a, T: Training> Session<'a, T> {
@@ -26,6 +39,7 @@ impl<'a, T: Training> Session<'a, T> {
             strategy,
             training,
             begun: false,
+            partial: None,
         }
     }
 
@@ -91,36 +105,108 @@ impl<'a, T: Training> Session<'a, T> {
             replicas: self.strategy.local_replicas as u64,
         };
         let words = self.strategy.all_words(own.words())?;
-        let (state_source, furthest) = roster::state_source(&words, self.strategy.rank())?;
+        let source = roster::state_source(&words, self.strategy.rank())?;
         self.training.regroup(self.strategy, change)?;
-        let source = match state_source {
-            StateSource::Begin => Rank::CHIEF,
-            StateSource::From(rank) => rank,
-            StateSource::Even => return Ok(()),
-        };
-        if self.strategy.rank() == source {
-            self.give(state_source)?;
-        } else {
-            let bytes = self.strategy.bytes_of(source, Vec::new())?;
-            if !self.begun || own.is_behind(furthest) {
-                let snapshot = Snapshot::from_bytes(&bytes).map_err(Error::from)?;
-                self.training.restore(&snapshot)?;
+        match source {
+            StateSource::Even => {}
+            StateSource::Begin(gift) => {
+                if self.strategy.is_chief() {
+                    self.begin()?;
+                }
+                self.pass_on(&gift)?;
             }
+            StateSource::Furthest(gift) => self.pass_on(&gift)?,
         }
+        self.partial = None;
         self.begun = true;
         Ok(())
     }
 
-    /// Sends this worker's state to all others.
-    fn give(&mut self, state_source: StateSource) -> Result<(), T::Error> {
-        if state_source == StateSource::Begin {
-            self.training.begin()?;
+    /// Begins where nobody has a state to continue from.
+    fn begin(&mut self) -> Result<(), T::Error> {
+        let rank = self.strategy.rank();
+        if self.partial.is_some() && !self.training.lend().is_empty() {
+            return Err(Error::from(StateError::HalfTaken { rank }).into());
         }
-        if self.strategy.group.world() > 1 {
-            let bytes = self.training.snapshot()?.to_bytes()?;
-            self.strategy.bytes_of(self.strategy.rank(), bytes)?;
+        self.training.begin()
+    }
+
+    /// Gives this worker's state, or takes over that of others.
+    fn pass_on(&mut self, gift: &Gift) -> Result<(), T::Error> {
+        if gift.takers.is_empty() {
+            return Ok(());
+        }
+        let mut given = match gift.givers.contains(&self.strategy.rank()) {
+            true => Some(self.training.snapshot()?),
+            false => None,
+        };
+        let manifest = given.as_mut().map(|snapshot| {
+            let outline = snapshot.outline();
+            let parts = Parts::new(snapshot.arrays_mut()).with(self.training.lend());
+            Manifest::of(outline, &parts, state_transfer::CHUNK)
+        });
+        let group = &mut self.strategy.group;
+        let terms = state_transfer::agree(group, gift, manifest.as_ref())?;
+        if !terms.differing.is_empty() {
+            let ranks = &terms.differing;
+            tracing::warn!(
+                ?ranks,
+                "states differ after equal steps: these ranks take over that of most"
+            );
+        }
+        // Whose state differs needs its copy no more.
+        match given.filter(|_| !terms.takes(group.rank())) {
+            Some(mut snapshot) => {
+                let lent = self.training.lend();
+                let mut parts = Parts::new(snapshot.arrays_mut()).with(lent);
+                Ok(state_transfer::give(group, &terms, &mut parts)?)
+            }
+            None => self.take(&terms),
+        }
+    }
+
+    /// Takes over the state of others. What has come of it before a loss counts.
+    fn take(&mut self, terms: &Terms) -> Result<(), T::Error> {
+        let lent = self.training.lend();
+        let unlike = StateError::Lent {
+            rank: self.strategy.rank(),
+            lent: lent.bytes(),
+            giver: terms.gift.givers[0],
+            total: terms.manifest.total(),
+        };
+        let overwrites = !lent.is_empty();
+        let of_these =
+            |partial: &Partial<Taken>| partial.is_of(terms) && partial.state.lent == lent.bytes();
+        let partial = match self.partial.take().filter(of_these) {
+            Some(partial) => partial,
+            None => match Taken::of(terms, &lent) {
+                Some(taken) => Partial::new(terms, taken),
+                None => return Err(Error::from(unlike).into()),
+            },
+        };
+        let partial = self.partial.insert(partial);
+        if overwrites {
+            self.begun = false;
+        }
+        let group = &mut self.strategy.group;
+        state_transfer::take(group, terms, partial, |taken| {
+            Parts::new(taken.snapshot.arrays_mut()).with(lent)
+        })?;
+        if let Some(partial) = self.partial.take() {
+            self.training.restore(&partial.state.snapshot)?;
         }
         Ok(())
+    }
+}
+
+impl Taken {
+    /// Room for what is not lent; `None` if the two do not make up this state.
+    fn of(terms: &Terms, lent: &LentArrays<'_>) -> Option<Self> {
+        let bytes = terms.manifest.total().checked_sub(lent.bytes())?;
+        Some(Self {
+            snapshot: Snapshot::of_outline(terms.manifest.outline(), bytes)?,
+            lent: lent.bytes(),
+        })
     }
 }
 
@@ -213,3 +299,6 @@ impl MultiWorkerMirroredStrategy {
         Ok(words)
     }
 }
+
+#[cfg(test)]
+mod tests;
