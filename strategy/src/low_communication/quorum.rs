@@ -150,8 +150,7 @@ impl QuorumOptimizer {
         quorum: Quorum,
         lengths: &[usize],
     ) -> Result<Self, Error> {
-        let world = strategy.group_mut().world() as usize;
-        quorum.check(&rounds.settings, world, strategy.is_elastic())?;
+        quorum.check(&rounds.settings, strategy)?;
         let settings = format!("{:?} {quorum:?}", rounds.settings);
         let own = Standing::of(&rounds, lengths, &settings, Progress::Beginning);
         let words = strategy.all_words(own.words())?;
@@ -314,14 +313,13 @@ impl Quorum {
     fn check(
         &self,
         settings: &LowCommunication,
-        world: usize,
-        is_elastic: bool,
+        strategy: &mut MultiWorkerMirroredStrategy,
     ) -> Result<(), LowCommunicationError> {
-        let workers = self.workers.get();
+        let (workers, world) = (self.workers.get(), strategy.group_mut().world() as usize);
         match () {
             () if workers > world => Err(LowCommunicationError::QuorumSize { workers, world }),
             () if settings.round_time.is_some() => Err(LowCommunicationError::QuorumRoundTime),
-            () if is_elastic => Err(LowCommunicationError::QuorumElastic),
+            () if strategy.is_elastic() => Err(LowCommunicationError::QuorumElastic),
             () => Ok(()),
         }
     }
