@@ -216,7 +216,7 @@ impl World {
                         *given += learnt_of(*value, own);
                     }
                 }
-                all.push(own.unwrap_or(Contribution::none(length)));
+                all.push(own.unwrap_or_else(|| Contribution::none(length)));
             }
             self.begun += 1;
             self.under_way = Some(all);
