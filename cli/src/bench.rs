@@ -97,6 +97,9 @@ fn measure_all(wanted: &Bench, mut group: Group) -> Result<(), Failure> {
         Rank::CHIEF => Box::new(io::stdout()),
         _ => Box::new(io::sink()),
     };
+    if wanted.measures_links() {
+        table::links(&mut out, wanted, group.measure_links()?.as_ref())?;
+    }
     table::head(&mut out, wanted)?;
     let mut wrong = 0;
     for bytes in wanted.sizes() {

@@ -62,6 +62,32 @@ fn every_operation_is_measured_by_every_transport_and_is_right() {
     }
 }
 
+#[test]
+fn links_are_measured_first_where_there_are_any_and_the_ring_is_shown() {
+    for (transport, expected) in [
+        ("quic", "links: ring 0 > "),
+        ("local", "links: none, as all ranks share memory"),
+    ] {
+        let line = ["-n", "3", "--bytes", "1K", "--seconds", "0.01"];
+        let mut command = bench(&line);
+        command.args([
+            "--measure-links",
+            "--algorithm",
+            "ring",
+            "--transport",
+            transport,
+        ]);
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = command.output().unwrap();
+        assert!(status.success(), "{}", text(&stderr));
+        let stdout = text(&stdout);
+        assert!(stdout.starts_with(expected), "{stdout}");
+    }
+}
+
 /// Of 16 ranks each begins with 7 neighbours: at distances of 1, 2, 4 and 8.
 #[test]
 fn the_ranks_that_one_is_connected_with_are_counted() {

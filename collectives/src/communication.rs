@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use crate::schedule::{Algorithm, Collective, Hosts};
-use crate::{ElementType, Rank, ReduceOp};
+use crate::{ElementType, MeasuredLinks, Rank, ReduceOp};
 
 pub use cost::{CostModel, LinkCost};
 
@@ -81,13 +81,20 @@ impl Communication {
 #[derive(Clone, Debug)]
 pub struct Choices {
     hosts: Hosts,
-    model: CostModel,
+    basis: Basis,
     // Each once it was asked for.
     all_reduce: OnceLock<Vec<Line>>,
     reduce: OnceLock<Vec<Line>>,
     broadcast: OnceLock<Vec<Line>>,
     reduce_scatter: OnceLock<Vec<Line>>,
     all_gather: OnceLock<Vec<Line>>,
+}
+
+/// What predictions are made from.
+#[derive(Clone, Debug)]
+enum Basis {
+    Model(CostModel),
+    Measured(MeasuredLinks),
 }
 
 /// Up to so many ranks, time alone decides: all are neighbours.
@@ -175,9 +182,21 @@ impl Choices {
     /// Works out what operations take among all ranks of `hosts`.
     #[must_use]
     pub fn new(hosts: &Hosts, model: CostModel) -> Self {
+        Self::by(hosts.clone(), Basis::Model(model))
+    }
+
+    /// Works out what operations take over links that were measured, of which rings take the
+    /// fastest.
+    #[must_use]
+    pub fn measured(links: &MeasuredLinks) -> Self {
+        let world = u32::try_from(links.ring().world()).expect("ranks are below 2^32");
+        Self::by(Hosts::apart(world), Basis::Measured(links.clone()))
+    }
+
+    fn by(hosts: Hosts, basis: Basis) -> Self {
         Self {
-            hosts: hosts.clone(),
-            model,
+            hosts,
+            basis,
             all_reduce: OnceLock::new(),
             reduce: OnceLock::new(),
             broadcast: OnceLock::new(),
@@ -265,18 +284,22 @@ impl Choices {
             Collective::Broadcast { .. } => (&self.broadcast, Collective::Broadcast { root }),
             Collective::ReduceScatter => (&self.reduce_scatter, collective),
             Collective::AllGather => (&self.all_gather, collective),
-            other => return lines(other, &self.hosts, &self.model).into(),
+            other => return lines(other, &self.hosts, &self.basis).into(),
         };
-        let lines = || lines(collective, &self.hosts, &self.model);
+        let lines = || lines(collective, &self.hosts, &self.basis);
         slot.get_or_init(lines).into()
     }
 }
 
-fn lines(collective: Collective, hosts: &Hosts, model: &CostModel) -> Vec<Line> {
+fn lines(collective: Collective, hosts: &Hosts, basis: &Basis) -> Vec<Line> {
     const LARGE: usize = 64 << 20;
+    let seconds = |algorithm, bytes| match basis {
+        Basis::Model(model) => model.seconds(collective, algorithm, hosts, bytes),
+        Basis::Measured(links) => links.seconds(collective, algorithm, bytes),
+    };
     let line = |algorithm| {
-        let fixed = model.seconds(collective, algorithm, hosts, 0);
-        let large = model.seconds(collective, algorithm, hosts, LARGE);
+        let fixed = seconds(algorithm, 0);
+        let large = seconds(algorithm, LARGE);
         Line {
             algorithm,
             fixed,

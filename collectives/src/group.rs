@@ -7,6 +7,7 @@ mod collect;
 mod compressed;
 mod device;
 mod hierarchy;
+mod measure_links;
 mod observer;
 mod pending;
 mod reconfigure;

@@ -97,6 +97,7 @@
 //! ```
 //!
 //! Map of the crate: `group` (the entry), `config`, `error`, `communication` (which algorithm),
+//! `measured_links` (how fast links are),
 //! `compression` (fewer bytes for values);
 //! [`schedule`] is a crate of its own (algorithms as data, and their checker); pure are `contract`
 //! (what ranks must agree on), `wait_for_graph` (who waits for whom), `membership` (who is here,
@@ -125,6 +126,7 @@ mod host;
 mod identity;
 mod links;
 mod local;
+mod measured_links;
 mod medium;
 mod membership;
 mod open_files;
@@ -157,6 +159,7 @@ pub use group::{
     Observer, Operations, Pending, Pinning, Prepared, Registered, Route,
 };
 pub use identity::{Certificates, JobSecret};
+pub use measured_links::{LinkSpeed, MeasuredLinks};
 pub use meshwork_schedule as schedule;
 pub use meshwork_schedule::Algorithm;
 pub use meshwork_schedule::Rank;

@@ -17,7 +17,7 @@ use crate::operation::{Request, Work};
 use crate::schedule::Algorithm;
 use crate::session::SessionContext;
 use crate::shm::{Registry, ShmCommunicator, WaitObserver};
-use crate::{Communication, Member, OperationError, Rank};
+use crate::{Communication, MeasuredLinks, Member, OperationError, Rank};
 
 /// How bytes get from one rank to another.
 pub(crate) enum Medium {
@@ -61,6 +61,14 @@ impl Medium {
             Self::Shm(communicator) => communicator.close(),
             // Streams end with it.
             Self::Links(_) => {}
+        }
+    }
+
+    /// From now on operations go by these links; in memory they go as before.
+    pub(crate) fn go_by(&mut self, links: &MeasuredLinks) {
+        match self {
+            Self::Shm(_) => {}
+            Self::Links(medium) => medium.go_by(links),
         }
     }
 

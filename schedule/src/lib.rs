@@ -39,6 +39,7 @@ mod hosts;
 mod pattern;
 mod plan;
 mod rank;
+mod ring;
 mod round;
 
 pub use algorithm::Algorithm;
@@ -46,6 +47,7 @@ pub use blocks::{Blocks, chunk};
 pub use check::{Goal, Order, Violation, check};
 pub use hosts::Hosts;
 pub use rank::Rank;
+pub use ring::RingOrder;
 pub use round::{OnReceive, Receive, Round, Send};
 
 use std::collections::BTreeSet;
@@ -100,6 +102,8 @@ pub struct Schedule {
     rank: usize,
     hosts: Hosts,
     at_once: bool,
+    /// Where ranks do not stand in their order: `rank` is a place then.
+    ring: Option<RingOrder>,
 }
 
 impl Schedule {
@@ -116,6 +120,27 @@ impl Schedule {
             rank: rank.index(),
             hosts: hosts.clone(),
             at_once: algorithm.order(collective, hosts) == Order::BalancedAtOnce,
+            ring: None,
+        }
+    }
+
+    /// The part of `rank` in a collective by [`Algorithm::Ring`], along a ring in any order.
+    ///
+    /// ```
+    /// use meshwork_schedule::{Collective, Rank, RingOrder, Schedule};
+    ///
+    /// let ring = RingOrder::new([0, 2, 1, 3].map(Rank::new)).expect("each rank once");
+    /// let schedule = Schedule::along(Collective::AllReduce, &ring, Rank::new(2));
+    /// // From rank 0, and to rank 1.
+    /// assert!(schedule.peers().into_iter().eq([0, 1].map(Rank::new)));
+    /// ```
+    #[must_use]
+    pub fn along(collective: Collective, ring: &RingOrder, rank: Rank) -> Self {
+        let world = u32::try_from(ring.world()).expect("ranks are below 2^32");
+        let (collective, place) = (ring.among_places(collective), ring.place(rank));
+        Self {
+            ring: Some(ring.clone()),
+            ..Self::new(collective, Algorithm::Ring, &Hosts::apart(world), place)
         }
     }
 
@@ -149,6 +174,7 @@ impl Schedule {
             rank: rank.index(),
             hosts: Hosts::apart(world),
             at_once: true,
+            ring: None,
         }
     }
 
@@ -204,7 +230,12 @@ impl Schedule {
         for phase in &self.phases {
             let rounds = phase.rounds(place.world);
             if index < rounds {
-                return phase.round(&place, index).in_order(place.world, place.rank);
+                let round = phase.round(&place, index);
+                return match &self.ring {
+                    // One transfer each way has no order.
+                    Some(ring) => ring.among_ranks(round, self.blocks),
+                    None => round.in_order(place.world, place.rank),
+                };
             }
             index -= rounds;
         }

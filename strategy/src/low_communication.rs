@@ -32,14 +32,17 @@
 mod clock;
 mod exchange;
 mod fragments;
+mod links;
 mod members;
 mod outer;
 mod package;
+mod quorum;
 mod rounds;
 mod standing;
 mod state;
 
 pub use outer::OuterOptimizer;
+pub use quorum::{Late, Quorum, QuorumOptimizer};
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
@@ -61,6 +64,7 @@ pub struct LowCommunication {
     momentum: f32,
     compression: Option<Compression>,
     not_finite: NotFinite,
+    measures_links: bool,
 }
 
 /// What happens where a worker's difference has a NaN or an infinity.
@@ -88,6 +92,7 @@ impl LowCommunication {
             momentum: 0.9,
             compression: None,
             not_finite: NotFinite::Stop,
+            measures_links: false,
         }
     }
 
@@ -165,6 +170,20 @@ impl LowCommunication {
     #[must_use]
     pub fn with_not_finite(mut self, not_finite: NotFinite) -> Self {
         self.not_finite = not_finite;
+        self
+    }
+
+    /// Measures the links between workers when the training begins, when workers have come or gone,
+    /// and when an exchange has taken three times as long on all of them as one did before.
+    /// Exchanges without compression go by what was found: by the algorithm that these links make
+    /// the fastest, and around a ring in the order whose slowest link is fastest. See
+    /// [`Group::measure_links`](meshwork_collectives::Group::measure_links).
+    ///
+    /// [Compressed](Self::with_compression) exchanges go from each worker to each, in no order.
+    #[must_use]
+    #[doc(alias("topology", "bandwidth"))]
+    pub fn with_measured_links(mut self) -> Self {
+        self.measures_links = true;
         self
     }
 

@@ -67,6 +67,10 @@ pub(crate) struct Bench {
     #[arg(long)]
     explain: bool,
 
+    /// Measure the links between ranks first, print the ring that they make, and choose by them
+    #[arg(long, conflicts_with = "explain")]
+    measure_links: bool,
+
     /// Give each rank its own core, or its own share of them (Linux)
     #[arg(long)]
     pin: bool,
@@ -244,6 +248,10 @@ impl Bench {
 
     pub(crate) fn explains(&self) -> bool {
         self.explain
+    }
+
+    pub(crate) fn measures_links(&self) -> bool {
+        self.measure_links
     }
 
     pub(crate) fn is_worker(&self) -> bool {

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use meshwork_collectives::MeasuredLinks;
+
 use super::args::Bench;
 use super::measure::Row;
 
@@ -20,6 +22,19 @@ pub(super) fn head(out: &mut dyn Write, wanted: &Bench) -> io::Result<()> {
         "{:>12} {:>12} {:>12} {:>12} {:>8}",
         "bytes", "time µs", "algbw GB/s", "busbw GB/s", "wrong"
     )
+}
+
+/// The links between ranks, where they do not share memory.
+pub(super) fn links(
+    out: &mut dyn Write,
+    wanted: &Bench,
+    links: Option<&MeasuredLinks>,
+) -> io::Result<()> {
+    match links {
+        _ if wanted.prints_csv() => Ok(()),
+        Some(links) => writeln!(out, "links: {links}"),
+        None => writeln!(out, "links: none, as all ranks share memory"),
+    }
 }
 
 /// What the most connected rank has come to, where ranks are connected at all.

@@ -175,6 +175,16 @@ pub enum OperationError {
         /// The first target that is named again.
         target: Rank,
     },
+    /// The links of a group were to be measured that has too many of them; nothing was sent.
+    #[error(
+        "the links among {world} ranks cannot be measured: it takes at most {most}, as each pair has a moment of its own"
+    )]
+    TooManyToMeasure {
+        /// Ranks in the group.
+        world: u32,
+        /// Ranks whose links can be measured.
+        most: u32,
+    },
     /// A rank's buffer for a compressed all-reduce has a value that is not finite. All ranks get
     /// this error, and the group goes on.
     #[error(
@@ -280,6 +290,7 @@ impl OperationError {
             | Self::OwnRank { .. }
             | Self::Length { .. }
             | Self::TargetRepeated { .. }
+            | Self::TooManyToMeasure { .. }
             | Self::NotFinite { .. }
             | Self::SumNotFinite { .. }
             | Self::CompressionDiffers { .. }

@@ -27,7 +27,7 @@ use crate::operation::{
 };
 use crate::schedule::{Hosts, chunk};
 use crate::session::Session;
-use crate::{OperationError, Rank};
+use crate::{MeasuredLinks, OperationError, Rank};
 
 /// The groups that a rank is in besides that of all ranks.
 pub(crate) struct Hierarchy {
@@ -143,6 +143,14 @@ impl Hierarchy {
     /// The ranks that carry the same share as this one, one on each host that has so many.
     pub(crate) fn carriers(hosts: &Hosts, me: usize) -> impl Iterator<Item = usize> + '_ {
         (0..hosts.world()).filter(move |place| hosts.local_rank(*place) == hosts.local_rank(me))
+    }
+
+    /// What goes around a ring of hosts goes by these links from now on.
+    pub(super) fn go_by(&mut self, links: &MeasuredLinks) {
+        let carriers: Vec<Rank> = Self::carriers(&self.hosts, self.me).map(Rank::at).collect();
+        if let Some(across) = &mut self.across {
+            across.medium.go_by(&links.among(&carriers));
+        }
     }
 
     /// Carries an operation out that all ranks have agreed on.

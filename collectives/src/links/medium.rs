@@ -13,9 +13,9 @@ use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
 use crate::medium::Conditions;
 use crate::operation::{Request, Work};
-use crate::schedule::{Algorithm, Collective, Hosts, Order};
+use crate::schedule::{Algorithm, Collective, Hosts, Order, RingOrder};
 use crate::session::failed;
-use crate::{Choices, Communication, CostModel, DataTransport, Payload};
+use crate::{Choices, Communication, CostModel, DataTransport, MeasuredLinks, Payload};
 
 /// Before the first look at whom an operation waits for, of a rank with a core of its own; each
 /// later one comes after twice the time, up to nearly as long as it takes for a wait to matter to
@@ -42,6 +42,8 @@ pub(crate) struct LinkMedium {
     world: u32,
     /// What the algorithms would take, once that was asked for.
     choices: Option<Choices>,
+    /// In which order what goes around a ring takes the ranks, where links were measured.
+    ring: Option<RingOrder>,
     /// The groups inside hosts and across them, where there are such.
     hierarchy: Option<Box<Hierarchy>>,
 }
@@ -54,6 +56,7 @@ impl LinkMedium {
             data_transport,
             world,
             choices: None,
+            ring: None,
             hierarchy: None,
         }
     }
@@ -61,6 +64,15 @@ impl LinkMedium {
     /// From now on operations go host by host where that is faster, or asked for.
     pub(crate) fn set_hierarchy(&mut self, hierarchy: Hierarchy) {
         self.hierarchy = Some(Box::new(hierarchy));
+    }
+
+    /// From now on algorithms are chosen by these links, and rings go in their order.
+    pub(crate) fn go_by(&mut self, links: &MeasuredLinks) {
+        self.choices = Some(Choices::measured(links));
+        self.ring = Some(links.ring().clone());
+        if let Some(hierarchy) = &mut self.hierarchy {
+            hierarchy.go_by(links);
+        }
     }
 
     pub(crate) fn run<T: Element>(
@@ -226,6 +238,7 @@ impl LinkMedium {
             world: self.world,
             request,
             call_graph: CallGraph::among(self.world),
+            ring: self.ring.as_ref(),
             wait: &wait,
         };
         let mut failure = conditions.failure.clone();

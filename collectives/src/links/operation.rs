@@ -20,7 +20,7 @@ use crate::Rank;
 use crate::contract::{Call, SITE_LIMIT, site, told_site};
 use crate::failure::Failure;
 use crate::operation::{Request, Work};
-use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
+use crate::schedule::{Algorithm, Collective, Hosts, RingOrder, Schedule};
 use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
 
 pub(crate) use call_graph::CallGraph;
@@ -47,6 +47,8 @@ pub(crate) struct LinkOperation<'a> {
     pub(crate) world: u32,
     pub(crate) request: &'a Request,
     pub(crate) call_graph: CallGraph,
+    /// The order of ranks around a ring, where it is not that of their numbers.
+    pub(crate) ring: Option<&'a RingOrder>,
     pub(crate) wait: &'a WaitState,
 }
 
@@ -123,7 +125,10 @@ impl LinkOperation<'_> {
     fn schedule(&self, collective: Collective) -> Schedule {
         // Where there is no choice, the step from each rank to each.
         let algorithm = self.request.contract.algorithm.unwrap_or(Algorithm::Direct);
-        Schedule::new(collective, algorithm, &Hosts::apart(self.world), self.me)
+        match self.ring.filter(|_| algorithm == Algorithm::Ring) {
+            Some(ring) => Schedule::along(collective, ring, self.me),
+            None => Schedule::new(collective, algorithm, &Hosts::apart(self.world), self.me),
+        }
     }
 
     /// Makes sure that all ranks make this call before any goes on. Behind each call stands the

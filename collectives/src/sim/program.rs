@@ -246,6 +246,7 @@ impl Begin {
             world,
             request: &request,
             call_graph: CallGraph::among(world),
+            ring: None,
             wait: &WaitState::new(me),
         };
         let hosts = Hosts::apart(world);

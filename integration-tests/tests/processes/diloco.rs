@@ -165,7 +165,8 @@ fn steps(kills: usize) -> u64 {
 fn workers_are_killed_and_come_back_and_nobody_else_loses_a_step() {
     let kills = kills(4);
     let steps = steps(kills);
-    let mut job = Job::start("quic", &["--steps", &steps.to_string()]);
+    let length = steps.to_string();
+    let mut job = Job::start("quic", &["--measure-links", "--steps", &length]);
     job.suffer(kills);
     job.end(steps);
 }
@@ -192,4 +193,30 @@ fn a_newcomer_with_another_model_is_refused_by_name_and_the_others_train_on() {
     // Its next life is like the others.
     job.read_until(Job::is_whole);
     job.end(steps);
+}
+
+#[test]
+fn a_worker_whose_steps_are_slow_is_late_and_costs_nobody() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_diloco"));
+    command
+        .args([
+            "--workers=3",
+            "--quorum=2",
+            "--steps=2000",
+            "--measure-links",
+        ])
+        .env_remove("TF_CONFIG")
+        .env_remove("MESHWORK_JOB_SECRET")
+        .env(Timeouts::JOIN_ENV, "20")
+        .env(Transport::ENV, "quic");
+    let ended = Worker::start_merged(command).end();
+    assert!(ended.status.success(), "{:?}", ended.lines);
+    let (exchanges, far) = result(&ended);
+    assert!(exchanges >= 100, "{exchanges}");
+    assert!(far < 0.2, "{far} from what there is to be learned");
+    let late = ended.lines.iter().filter_map(|line| {
+        let (_, said) = line.split_once("late for ")?;
+        said.split(' ').next()?.parse::<u64>().ok()
+    });
+    assert!(late.max() > Some(0), "{:?}", ended.lines);
 }

@@ -100,6 +100,25 @@ pub enum LowCommunicationError {
     /// Rounds were to end by time, after none.
     #[error("a round cannot end after 0 s: use a time in which a worker makes some inner steps")]
     NoRoundTime,
+    /// A quorum takes more workers than there are.
+    #[error("a quorum of {workers} cannot come together among {world} workers: use 1 to {world}")]
+    QuorumSize {
+        /// The workers of the quorum.
+        workers: usize,
+        /// The workers of the job.
+        world: usize,
+    },
+    /// Rounds were to end both by time and with a quorum.
+    #[error("rounds that end with a quorum do not end by time: leave the round time out")]
+    QuorumRoundTime,
+    /// The workers of the job may change.
+    #[error(
+        "rounds cannot end with a quorum in a job whose workers change: start one that is not elastic, or use OuterOptimizer"
+    )]
+    QuorumElastic,
+    /// An inner step was made after the training had finished.
+    #[error("the training has finished: make another outer optimizer for more steps")]
+    Finished,
     /// A worker begins with something else than another. All workers get this error, or in a job
     /// whose workers may change the one that differs from the others.
     #[error(

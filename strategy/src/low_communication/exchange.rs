@@ -1,6 +1,8 @@
 //! An exchange on its way: the operations that sum contributions up, and the small one behind them
 //! by which every worker knows that all have the sum.
 
+use std::time::{Duration, Instant};
+
 use meshwork_collectives::{Compression, Group, OperationError, Pending, Rank, ReduceOp};
 
 use super::rounds::{Contribution, Seal, Sum};
@@ -17,6 +19,8 @@ pub(super) struct Outcome {
     pub(super) sum: Option<Sum>,
     /// That all workers have the sum, or why that is not known.
     pub(super) sealed: Result<Seal, OperationError>,
+    /// How long the sum took from when this worker began.
+    pub(super) took: Duration,
 }
 
 #[derive(Debug)]
@@ -24,36 +28,33 @@ struct Buffers {
     sum: Sum,
     compression: Option<Compression>,
     is_summed: bool,
+    took: Duration,
+    limit: Option<Duration>,
     seal: Vec<f32>,
     /// Kept here, as an operation that fails does not give its buffers back.
     failure: Option<OperationError>,
 }
 
-/// Starts to exchange a copy of the contribution, and of what compressing left out before.
+/// Behind the weights and marks of a seal: how many know of newcomers, and how many were slow.
+const COUNTS: usize = 2;
+
+/// How a contribution is exchanged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How<'a> {
+    /// What compressing left out before.
+    pub(super) residual: &'a [f32],
+    pub(super) compression: Option<Compression>,
+    /// A sum that takes longer on all workers is slow.
+    pub(super) limit: Option<Duration>,
+}
+
+/// Starts to exchange a copy of the contribution.
 pub(super) fn start(
     group: &mut Group,
     contribution: &Contribution,
-    residual: &[f32],
-    compression: Option<Compression>,
+    how: How<'_>,
 ) -> Result<Started, Error> {
-    let (world, rank) = (group.world() as usize, group.rank().index());
-    // Weights, ones for those whose difference is not finite, and how many know of newcomers.
-    let mut seal = vec![0.0; 2 * world + 1];
-    seal[rank] = contribution.weight;
-    seal[world + rank] = f32::from(u8::from(!contribution.is_finite));
-    let buffers = Buffers {
-        sum: Sum {
-            values: contribution.values.clone(),
-            left_out: match compression {
-                Some(_) => residual.to_vec(),
-                None => Vec::new(),
-            },
-        },
-        compression,
-        is_summed: false,
-        seal,
-        failure: None,
-    };
+    let buffers = Buffers::new(group, contribution, how);
     let pending = group.start_operations(buffers, |group, buffers| {
         buffers.failure = buffers.carry_out(group).err();
         Ok(())
@@ -61,44 +62,82 @@ pub(super) fn start(
     Ok(Started(pending))
 }
 
+/// Exchanges a copy of the contribution, and returns when that is done.
+pub(super) fn carry_out(group: &mut Group, contribution: &Contribution, how: How<'_>) -> Outcome {
+    let mut buffers = Buffers::new(group, contribution, how);
+    buffers.failure = buffers.carry_out(group).err();
+    buffers.outcome()
+}
+
 impl Buffers {
+    fn new(group: &Group, contribution: &Contribution, how: How<'_>) -> Self {
+        let (world, rank) = (group.world() as usize, group.rank().index());
+        // Weights, ones for those whose difference is not finite, and the counts.
+        let mut seal = vec![0.0; 2 * world + COUNTS];
+        seal[rank] = contribution.weight;
+        seal[world + rank] = f32::from(u8::from(!contribution.is_finite));
+        Self {
+            sum: Sum {
+                values: contribution.values.clone(),
+                left_out: match how.compression {
+                    Some(_) => how.residual.to_vec(),
+                    None => Vec::new(),
+                },
+            },
+            compression: how.compression,
+            is_summed: false,
+            took: Duration::ZERO,
+            limit: how.limit,
+            seal,
+            failure: None,
+        }
+    }
+
     fn carry_out(&mut self, group: &mut Group) -> Result<(), OperationError> {
         let Sum { values, left_out } = &mut self.sum;
+        let began = Instant::now();
         match self.compression {
             None => group.all_reduce(values, ReduceOp::Sum)?,
             Some(compression) => {
                 group.all_reduce_compressed(values, Some(left_out), compression)?;
             }
         }
-        self.is_summed = true;
-        if let Some(newcomers) = self.seal.last_mut() {
+        (self.is_summed, self.took) = (true, began.elapsed());
+        let is_slow = self.limit.is_some_and(|limit| self.took > limit);
+        if let [.., newcomers, slow] = self.seal.as_mut_slice() {
             *newcomers = f32::from(u8::from(group.waiting() > 0));
+            *slow = f32::from(u8::from(is_slow));
         }
         group.all_reduce(&mut self.seal, ReduceOp::Sum)
+    }
+
+    fn outcome(self) -> Outcome {
+        Outcome {
+            sum: self.is_summed.then_some(self.sum),
+            took: self.took,
+            sealed: match self.failure {
+                None => Ok(read_seal(&self.seal)),
+                Some(failure) => Err(failure),
+            },
+        }
     }
 }
 
 impl Started {
     /// Waits for it.
     pub(super) fn wait(self) -> Result<Outcome, Error> {
-        let buffers = self.0.wait()?;
-        Ok(Outcome {
-            sum: buffers.is_summed.then_some(buffers.sum),
-            sealed: match buffers.failure {
-                None => Ok(read_seal(&buffers.seal)),
-                Some(failure) => Err(failure),
-            },
-        })
+        Ok(self.0.wait()?.outcome())
     }
 }
 
 fn read_seal(seal: &[f32]) -> Seal {
-    let (weights, rest) = seal.split_at(seal.len() / 2);
-    let (marks, newcomers) = rest.split_at(weights.len());
+    let (of_workers, counts) = seal.split_at(seal.len() - COUNTS);
+    let (weights, marks) = of_workers.split_at(of_workers.len() / 2);
     let mut ranks = (0_u32..).map(Rank::new).zip(marks);
     Seal {
         weight: weights.iter().sum(),
         not_finite: ranks.find_map(|(rank, mark)| (*mark != 0.0).then_some(rank)),
-        has_newcomers: newcomers.iter().any(|count| *count != 0.0),
+        has_newcomers: counts[0] != 0.0,
+        is_slow: counts[1] == weights.len() as f32,
     }
 }

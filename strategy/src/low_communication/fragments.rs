@@ -44,6 +44,13 @@ pub(super) fn elements(lengths: &[usize]) -> Result<usize, LowCommunicationError
         })
 }
 
+/// Which fragment is exchanged, and the step after which that begins.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Due {
+    pub(super) fragment: usize,
+    pub(super) step: u64,
+}
+
 impl LowCommunication {
     /// The fragments whose exchange begins after this step, counted from 1.
     pub(super) fn due(&self, step: u64) -> impl Iterator<Item = usize> + use<> {
@@ -56,9 +63,51 @@ impl LowCommunication {
         })
     }
 
+    /// The exchange of this number, counted from 0: all fragments in turn.
+    pub(super) fn exchange(&self, number: u64) -> Due {
+        let (steps, parts) = (
+            u64::from(self.inner_steps.get()),
+            self.fragments.get() as u64,
+        );
+        let fragment = number % parts;
+        // As in `due`. No round is longer than 2^32 steps.
+        let at = u128::from(steps) * (u128::from(fragment) + 1) / u128::from(parts);
+        let at = u64::try_from(at.max(1)).expect("at most the steps of a round");
+        Due {
+            fragment: usize::try_from(fragment).expect("less than a number of fragments"),
+            step: (number / parts).saturating_mul(steps).saturating_add(at),
+        }
+    }
+
     /// Steps of the schedule from a fragment's last exchange, or the beginning, to this one: each
     /// is exchanged once in a round, at the same place.
     pub(super) fn steps_between(&self, step: u64) -> u64 {
         step.min(self.inner_steps.get().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    #[test]
+    fn exchanges_by_number_are_those_that_are_due_step_by_step() {
+        for (steps, parts) in [(1, 1), (5, 1), (6, 3), (7, 3), (2, 5), (1, 4)] {
+            let settings = LowCommunication::new(NonZeroU32::new(steps).unwrap())
+                .with_fragments(NonZeroUsize::new(parts).unwrap());
+            let by_step = (1..=40_u64).flat_map(|step| {
+                let due = settings.due(step);
+                due.map(move |fragment| Due { fragment, step })
+            });
+            for (number, expected) in (0..).zip(by_step) {
+                assert_eq!(
+                    settings.exchange(number),
+                    expected,
+                    "{steps} {parts} {number}"
+                );
+            }
+        }
     }
 }

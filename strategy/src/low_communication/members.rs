@@ -3,8 +3,6 @@
 
 use std::time::Instant;
 
-use twox_hash::XxHash3_64;
-
 use super::OuterOptimizer;
 use super::rounds::Seal;
 use super::standing::{self, Progress, Standing};
@@ -104,10 +102,11 @@ impl OuterOptimizer {
                 self.catch_up(seal)?;
             }
             self.rounds.forget_sums();
-            self.rounds.forget_newcomers();
+            self.rounds.forget_requests();
             self.pass_on(strategy, &gift)?;
         }
         self.progress = Progress::Running;
+        self.measure_links(strategy)?;
         let unsealed = self.rounds.exchanges.iter();
         let unsealed = unsealed.filter(|one| one.seal.is_none()).count();
         self.start_last(strategy, unsealed)
@@ -169,24 +168,7 @@ impl OuterOptimizer {
     }
 
     fn standing(&self) -> Standing {
-        // Settings that differ have another text.
         let settings = format!("{:?}", self.rounds.settings);
-        let tensors: Vec<u8> = (self.lengths.iter())
-            .flat_map(|length| length.to_le_bytes())
-            .collect();
-        Standing {
-            progress: self.progress,
-            settings: XxHash3_64::oneshot(settings.as_bytes()),
-            tensors: XxHash3_64::oneshot(&tensors),
-            step: self.rounds.step,
-            state: match self.progress {
-                Progress::Running => 0,
-                Progress::Beginning | Progress::Restored => {
-                    XxHash3_64::oneshot(&self.rounds.package())
-                }
-            },
-            sealed: self.rounds.sealed,
-            seal: self.rounds.last_seal,
-        }
+        Standing::of(&self.rounds, &self.lengths, &settings, self.progress)
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use meshwork_collectives::Rank;
+use meshwork_collectives::{MeasuredLinks, Rank};
 
 use super::LowCommunication;
 use super::clock::Clock;
-use super::exchange::{self, Started};
+use super::exchange::{self, How, Started};
+use super::links::Fastest;
 use super::rounds::{Rounds, check_count};
 use super::standing::Progress;
 use crate::state_transfer::Partial;
@@ -29,6 +30,8 @@ pub struct OuterOptimizer {
     /// What has come of the state of others, until all of it is here.
     pub(super) partial: Option<Partial<Vec<u8>>>,
     pub(super) lengths: Vec<usize>,
+    pub(super) links: Option<MeasuredLinks>,
+    pub(super) fastest: Fastest,
     clock: Clock,
     began: Instant,
     pub(super) waited: Duration,
@@ -68,6 +71,8 @@ impl OuterOptimizer {
         lengths: &[usize],
     ) -> Result<Self, Error> {
         let mut outer = Self {
+            links: None,
+            fastest: Fastest::of(rounds.ranges.len()),
             rounds,
             under_way: VecDeque::new(),
             progress,
@@ -227,10 +232,12 @@ impl OuterOptimizer {
                 Some(compression) => compression.compressed_len(length),
             };
             self.bytes += bytes as u64;
-            let residual = &self.rounds.residuals[exchange.fragment];
-            let compression = compression.map(|one| one.for_call(exchange.began_after));
-            let started =
-                exchange::start(strategy.group_mut(), contribution, residual, compression)?;
+            let how = How {
+                residual: &self.rounds.residuals[exchange.fragment],
+                compression: compression.map(|one| one.for_call(exchange.began_after)),
+                limit: self.fastest.limit(exchange.fragment),
+            };
+            let started = exchange::start(strategy.group_mut(), contribution, how)?;
             self.under_way.push_back(started);
         }
         Ok(())
@@ -254,6 +261,8 @@ impl OuterOptimizer {
                 let admitted = self.admit(strategy);
                 self.waited += began.elapsed();
                 admitted?;
+            } else if seal.is_slow && self.rounds.settings.measures_links {
+                self.measure_links_again(strategy)?;
             }
         }
         Ok(())
@@ -298,6 +307,9 @@ impl OuterOptimizer {
     pub(super) fn take_in(&mut self, started: Started) -> Result<(), Error> {
         let outcome = started.wait()?;
         if let Some(exchange) = self.rounds.unsealed() {
+            if outcome.sum.is_some() {
+                self.fastest.took(exchange.fragment, outcome.took);
+            }
             exchange.sum = outcome.sum;
         }
         self.rounds.seal(outcome.sealed?);

@@ -96,6 +96,7 @@ fn exchange(fragment: usize, head: [u64; EACH], values: Vec<f32>) -> Option<Exch
             weight: f32::from_bits(u32::try_from(weight).ok()?),
             not_finite,
             has_newcomers: false,
+            is_slow: false,
         }),
         is_excluded: false,
     })

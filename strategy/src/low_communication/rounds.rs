@@ -24,6 +24,32 @@ pub(super) struct Contribution {
     pub(super) is_finite: bool,
 }
 
+impl Contribution {
+    /// How far a worker has come from what all agreed on.
+    pub(super) fn new(agreed: &[f32], own: &[f32], weight: f32) -> Self {
+        let pairs = agreed.iter().zip(own);
+        let mut values: Vec<f32> = pairs.map(|(agreed, own)| weight * (agreed - own)).collect();
+        let is_finite = values.iter().all(|one| one.is_finite());
+        if !is_finite {
+            values.fill(0.0);
+        }
+        Self {
+            values,
+            weight: if is_finite { weight } else { 0.0 },
+            is_finite,
+        }
+    }
+
+    /// That of a worker that has nothing to add to so many values.
+    pub(super) fn none(length: usize) -> Self {
+        Self {
+            values: vec![0.0; length],
+            weight: 0.0,
+            is_finite: true,
+        }
+    }
+}
+
 /// What a sum consists of: the same on all workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Seal {
@@ -33,6 +59,8 @@ pub(super) struct Seal {
     pub(super) not_finite: Option<Rank>,
     /// Whether a process was waiting to be let in.
     pub(super) has_newcomers: bool,
+    /// Whether the sum was slow on all workers, so that links are to be measured again.
+    pub(super) is_slow: bool,
 }
 
 /// The sum of an exchange, and what compressing it has left out on this worker.
@@ -136,20 +164,7 @@ impl Rounds {
         let made = std::mem::take(&mut self.made[fragment]);
         let expected = self.settings.steps_between(self.step);
         let weight = made as f32 / expected as f32;
-        let own = parameters[range.clone()].iter();
-        let of_agreed = self.agreed[range].iter().zip(own);
-        let mut values: Vec<f32> = of_agreed
-            .map(|(agreed, own)| weight * (agreed - own))
-            .collect();
-        let is_finite = values.iter().all(|one| one.is_finite());
-        if !is_finite {
-            values.fill(0.0);
-        }
-        Contribution {
-            values,
-            weight: if is_finite { weight } else { 0.0 },
-            is_finite,
-        }
+        Contribution::new(&self.agreed[range.clone()], &parameters[range], weight)
     }
 
     /// The first exchange that is not sealed.
@@ -185,14 +200,14 @@ impl Rounds {
         }
     }
 
-    /// Nobody is let in because of what was sealed so far.
-    pub(super) fn forget_newcomers(&mut self) {
+    /// Nobody is let in, and nothing is measured, because of what was sealed so far.
+    pub(super) fn forget_requests(&mut self) {
         let seals = self
             .exchanges
             .iter_mut()
             .filter_map(|one| one.seal.as_mut());
         for seal in seals.chain([&mut self.last_seal]) {
-            seal.has_newcomers = false;
+            (seal.has_newcomers, seal.is_slow) = (false, false);
         }
     }
 
@@ -222,34 +237,50 @@ impl Rounds {
         }
         // Where nobody has made a step there is nothing to learn from.
         if seal.weight > 0.0 {
-            self.outer_step(exchange.fragment, &sum, seal.weight);
+            let range = self.ranges[exchange.fragment].clone();
+            let state = OuterState {
+                agreed: &mut self.agreed[range.clone()],
+                velocity: &mut self.velocity[range],
+            };
+            state.step(&self.settings, &sum, seal.weight);
         }
         let share = match exchange.is_excluded {
             true => 0.0,
             false => self.settings.local_share,
         };
         let range = self.ranges[exchange.fragment].clone();
-        let agreed = &self.agreed[range.clone()];
-        for (own, agreed) in parameters[range].iter_mut().zip(agreed) {
-            // A value of an excluded worker may be no number, and 0 times it neither.
-            *own = match share == 0.0 {
-                true => *agreed,
-                false => share * *own + (1.0 - share) * agreed,
-            };
-        }
+        take_over(&self.agreed[range.clone()], share, &mut parameters[range]);
         Ok(Some(seal))
     }
+}
 
-    fn outer_step(&mut self, fragment: usize, sum: &[f32], weight: f32) {
-        let LowCommunication { rate, momentum, .. } = self.settings;
-        let range = self.ranges[fragment].clone();
-        let agreed = self.agreed[range.clone()].iter_mut();
-        let state = agreed.zip(&mut self.velocity[range]);
+/// What the outer optimizer has of a fragment.
+pub(super) struct OuterState<'a> {
+    pub(super) agreed: &'a mut [f32],
+    pub(super) velocity: &'a mut [f32],
+}
+
+impl OuterState<'_> {
+    /// A step by Nesterov momentum along a sum of contributions of this weight.
+    pub(super) fn step(self, settings: &LowCommunication, sum: &[f32], weight: f32) {
+        let LowCommunication { rate, momentum, .. } = *settings;
+        let state = self.agreed.iter_mut().zip(self.velocity);
         for ((agreed, velocity), sum) in state.zip(sum) {
             let gradient = sum / weight;
             *velocity = momentum * *velocity + gradient;
             *agreed -= rate * (gradient + momentum * *velocity);
         }
+    }
+}
+
+/// Takes what all agree on over into a worker's own values, of which it keeps this share.
+pub(super) fn take_over(agreed: &[f32], share: f32, own: &mut [f32]) {
+    for (own, agreed) in own.iter_mut().zip(agreed) {
+        // A value of an excluded worker may be no number, and 0 times it neither.
+        *own = match share == 0.0 {
+            true => *agreed,
+            false => share * *own + (1.0 - share) * agreed,
+        };
     }
 }
 

@@ -2,8 +2,9 @@
 //! exchanges the words and sends the state.
 
 use meshwork_collectives::Rank;
+use twox_hash::XxHash3_64;
 
-use super::rounds::Seal;
+use super::rounds::{Rounds, Seal};
 use crate::state_transfer::Gift;
 use crate::{LowCommunicationError, Part};
 
@@ -39,6 +40,28 @@ pub(super) enum Progress {
 pub(super) const WORDS: usize = 9;
 
 impl Standing {
+    /// That of a worker with tensors of these lengths. Settings that differ have another text.
+    pub(super) fn of(
+        rounds: &Rounds,
+        lengths: &[usize],
+        settings: &str,
+        progress: Progress,
+    ) -> Self {
+        let bytes = lengths.iter().flat_map(|length| length.to_le_bytes());
+        Self {
+            progress,
+            settings: XxHash3_64::oneshot(settings.as_bytes()),
+            tensors: XxHash3_64::oneshot(&bytes.collect::<Vec<u8>>()),
+            step: rounds.step,
+            state: match progress {
+                Progress::Running => 0,
+                Progress::Beginning | Progress::Restored => XxHash3_64::oneshot(&rounds.package()),
+            },
+            sealed: rounds.sealed,
+            seal: rounds.last_seal,
+        }
+    }
+
     pub(super) fn words(&self) -> [u64; WORDS] {
         let not_finite = self.seal.not_finite;
         [
@@ -96,6 +119,8 @@ impl Standing {
                     None => None,
                 },
                 has_newcomers: has_newcomers != 0,
+                // Whoever reads it measures anyway.
+                is_slow: false,
             },
         })
     }
@@ -200,6 +225,7 @@ mod tests {
                 weight: 2.5,
                 not_finite: Some(Rank::new(1)),
                 has_newcomers: true,
+                is_slow: false,
             },
         }
     }

@@ -9,10 +9,13 @@ use super::rounds::Rounds;
 use super::*;
 use crate::{Cursor, Error, LowCommunicationError, MultiWorkerMirroredStrategy, Part, Snapshot};
 
-const LENGTHS: [usize; 4] = [5, 300, 1, 90];
-const ELEMENTS: usize = 396;
+pub(super) const LENGTHS: [usize; 4] = [5, 300, 1, 90];
+pub(super) const ELEMENTS: usize = 396;
 
-fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
+pub(super) fn each<R: Send>(
+    world: u32,
+    program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
+) -> Vec<R> {
     thread::scope(|scope| {
         let program = &program;
         let worker = |group| {
@@ -30,23 +33,23 @@ fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R 
     })
 }
 
-fn settings(inner_steps: u32) -> LowCommunication {
+pub(super) fn settings(inner_steps: u32) -> LowCommunication {
     LowCommunication::new(NonZeroU32::new(inner_steps).unwrap())
 }
 
-fn streaming() -> LowCommunication {
+pub(super) fn streaming() -> LowCommunication {
     settings(6)
         .with_fragments(NonZeroUsize::new(3).unwrap())
         .with_delay(2)
         .with_local_share(0.5)
 }
 
-fn beginning() -> Vec<f32> {
+pub(super) fn beginning() -> Vec<f32> {
     (0..ELEMENTS).map(|at| (at as f32 * 0.7).sin()).collect()
 }
 
 /// An inner step towards a goal that differs from worker to worker and step to step.
-fn inner_step(parameters: &mut [f32], rank: usize, step: u64) {
+pub(super) fn inner_step(parameters: &mut [f32], rank: usize, step: u64) {
     for (at, own) in parameters.iter_mut().enumerate() {
         let goal = ((at + rank * 31) as f32 + step as f32 * 0.3).cos();
         *own -= 0.1 * (*own - goal);
@@ -54,7 +57,11 @@ fn inner_step(parameters: &mut [f32], rank: usize, step: u64) {
 }
 
 /// Own and agreed parameters of every worker after each step.
-fn trained(world: u32, settings: LowCommunication, steps: u64) -> Vec<Vec<[Vec<u32>; 2]>> {
+pub(super) fn trained(
+    world: u32,
+    settings: LowCommunication,
+    steps: u64,
+) -> Vec<Vec<[Vec<u32>; 2]>> {
     each(world, |mut strategy| {
         let mut own = beginning();
         let mut outer = OuterOptimizer::new(&mut strategy, settings, &LENGTHS, &own).unwrap();
@@ -70,7 +77,7 @@ fn trained(world: u32, settings: LowCommunication, steps: u64) -> Vec<Vec<[Vec<u
     })
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
+pub(super) fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 

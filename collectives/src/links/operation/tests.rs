@@ -82,6 +82,7 @@ async fn walk(
         world,
         request: &request,
         call_graph,
+        ring: None,
         wait: &WaitState::new(me),
     };
     let schedule = Schedule::new(collective, algorithm, &Hosts::apart(world), me);

@@ -11,6 +11,8 @@ macro_rules! say {
     }};
 }
 
+mod quorum;
+
 use std::fmt::Display;
 use std::io::Write;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -30,6 +32,15 @@ struct Args {
     /// Start workers instead of being one: the most; two are enough to go on
     #[arg(long, require_equals = true)]
     elastic: Option<usize>,
+    /// Start so many workers that stay the same
+    #[arg(long, require_equals = true)]
+    workers: Option<usize>,
+    /// Exchange once so many workers have waited for others; one of them makes slower steps
+    #[arg(long)]
+    quorum: Option<NonZeroUsize>,
+    /// Go by the links between workers
+    #[arg(long)]
+    measure_links: bool,
     /// Inner steps of a round
     #[arg(long, default_value = "20")]
     inner_steps: NonZeroU32,
@@ -58,11 +69,14 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let ended = match args.elastic {
-        Some(most) => launch(most),
-        None => train(&args)
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(|error| error.to_string()),
+    let trained = |trained: Result<(), Error>| match trained {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(error.to_string()),
+    };
+    let ended = match (args.elastic.or(args.workers), args.quorum) {
+        (Some(workers), _) => launch(&args, workers),
+        (None, Some(workers)) => trained(quorum::train(&args, workers)),
+        (None, None) => trained(train(&args)),
     };
     ended.unwrap_or_else(|error| {
         eprintln!("diloco: error: {error}");
@@ -70,18 +84,19 @@ fn main() -> ExitCode {
     })
 }
 
-/// Starts this program again as workers, with the same arguments but for `--elastic`.
-fn launch(most: usize) -> Result<ExitCode, String> {
+/// Starts this program again as workers, with the same arguments but for how many there are.
+fn launch(args: &Args, workers: usize) -> Result<ExitCode, String> {
     let text = |error: &dyn Display| error.to_string();
     let program = std::env::current_exe().map_err(|error| text(&error))?;
-    let args = std::env::args_os()
-        .skip(1)
-        .filter(|arg| !arg.to_string_lossy().starts_with("--elastic="));
-    let launch = Launch::new(program)
-        .args(args)
-        .workers(most)
-        .and_then(|launch| launch.elastic(Elastic::new(2).restarts(1000)))
-        .map_err(|error| text(&error))?;
+    let is_ours = |arg: &str| arg.starts_with("--elastic=") || arg.starts_with("--workers=");
+    let others = std::env::args_os().skip(1);
+    let others = others.filter(|arg| !is_ours(&arg.to_string_lossy()));
+    let launch = Launch::new(program).args(others).workers(workers);
+    let launch = launch.and_then(|launch| match args.elastic {
+        Some(_) => launch.elastic(Elastic::new(2).restarts(1000)),
+        None => Ok(launch),
+    });
+    let launch = launch.map_err(|error| text(&error))?;
     let outcome = launch.run().map_err(|error| text(&error))?;
     eprintln!("{outcome}");
     Ok(ExitCode::from(outcome.exit_code()))
@@ -92,6 +107,10 @@ fn settings(args: &Args) -> LowCommunication {
         .with_fragments(args.fragments)
         .with_delay(args.delay)
         .with_local_share(if args.delay > 0 { 0.5 } else { 0.0 });
+    let settings = match args.measure_links {
+        true => settings.with_measured_links(),
+        false => settings,
+    };
     match args.compress {
         true => settings.with_compression(Compression::Int8(Rounding::Nearest)),
         false => settings,

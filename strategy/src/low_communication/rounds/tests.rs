@@ -109,6 +109,7 @@ impl World {
                 weight: weights.sum(),
                 not_finite: None,
                 has_newcomers: self.waits,
+                is_slow: false,
             });
             assert!(self.workers[at].rounds.seal(seal));
             return;
@@ -154,7 +155,7 @@ impl World {
                 assert!(worker.rounds.seal(seal), "it has no sum");
             }
             worker.rounds.forget_sums();
-            worker.rounds.forget_newcomers();
+            worker.rounds.forget_requests();
         }
         let all_sealed: Vec<u64> = self.workers.iter().map(|one| one.rounds.sealed).collect();
         assert!(all_sealed.windows(2).all(|two| two[0] == two[1]));
@@ -175,7 +176,7 @@ impl World {
         }
         self.workers
             .iter_mut()
-            .for_each(|one| one.rounds.forget_newcomers());
+            .for_each(|one| one.rounds.forget_requests());
         let packages: Vec<Vec<u8>> = self
             .workers
             .iter()

@@ -279,6 +279,7 @@ impl Case {
             world: u32::try_from(self.world()).unwrap(),
             request: &self.request(),
             call_graph,
+            ring: None,
             wait: &WaitState::new(me),
         };
         let mut run = async |work: Work<'_, i64>| {

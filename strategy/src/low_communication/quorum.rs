@@ -1,0 +1,329 @@
+//! Rounds that end with those who have come: `QuorumOptimizer`.
+//!
+//! A thread of each worker takes part in all exchanges, also while its training is late: it then
+//! gives nothing, and makes the outer step like all others. So the workers agree without anybody
+//! in the middle, and who comes late finds what the others have come to. Pure are `common`, which
+//! all have, and `follower`, the training of one; `thread` exchanges.
+
+mod common;
+mod follower;
+mod thread;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use meshwork_collectives::MeasuredLinks;
+
+use super::LowCommunication;
+use super::rounds::{Rounds, check_count};
+use super::standing::{self, Progress, Standing};
+use crate::{Error, LowCommunicationError, MultiWorkerMirroredStrategy, Snapshot};
+use common::Common;
+use follower::Follower;
+use thread::Shared;
+
+/// The name of the state in a snapshot.
+const PACKAGE: &str = "outer.quorum";
+
+/// When an exchange begins without those who are late: the same on every worker.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Quorum {
+    workers: NonZeroUsize,
+    patience: Duration,
+    late: Late,
+}
+
+/// What becomes of the inner steps of a worker that came too late for an exchange.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Late {
+    /// They are part of its next contribution.
+    #[default]
+    Merge,
+    /// They are forgotten: the worker goes on from what the others have come to.
+    Drop,
+}
+
+impl Quorum {
+    /// An exchange begins when all have come, or when so many have waited for others for so long.
+    #[must_use]
+    pub fn new(workers: NonZeroUsize, patience: Duration) -> Self {
+        Self {
+            workers,
+            patience,
+            late: Late::default(),
+        }
+    }
+
+    /// What becomes of the inner steps of those who came too late.
+    #[must_use]
+    pub fn with_late(mut self, late: Late) -> Self {
+        self.late = late;
+        self
+    }
+}
+
+/// The outer optimizer of a training whose rounds end with those who have come: nobody waits longer
+/// for a worker that is late than the [quorum](Quorum) is patient.
+///
+/// As [`OuterOptimizer`](super::OuterOptimizer), but where an exchange was made without a worker,
+/// that one goes on from the step at which the others are, and its inner steps are part of the next
+/// exchange, whether it has made as many as the others by then or not. Contributions count by their
+/// inner steps. What exchanges came to is the same bits on all workers; which of them a worker was
+/// late for depends on the time. The workers of the job are the same until its end.
+///
+/// ```
+/// use std::num::{NonZeroU32, NonZeroUsize};
+/// use std::time::Duration;
+/// use meshwork_strategy::low_communication::{LowCommunication, Quorum, QuorumOptimizer};
+/// use meshwork_strategy::MultiWorkerMirroredStrategy;
+///
+/// let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+/// let mut parameters = vec![0.0_f32; 3];
+/// let settings = LowCommunication::new(NonZeroU32::new(10).expect("10 is not 0"));
+/// let quorum = Quorum::new(NonZeroUsize::MIN, Duration::from_secs(30));
+/// let mut outer = QuorumOptimizer::new(&mut strategy, settings, quorum, &[3], &parameters)?;
+/// while outer.steps() < 500 {
+///     for one in &mut parameters {
+///         *one -= 0.05 * 2.0 * (*one - 3.0);
+///     }
+///     outer.step(&mut parameters)?;
+/// }
+/// outer.finish(&mut parameters)?;
+/// assert!((parameters[0] - 3.0).abs() < 1e-2, "{}", parameters[0]);
+/// # Ok::<(), meshwork_strategy::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct QuorumOptimizer {
+    follower: Follower,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    waited: Duration,
+}
+
+impl QuorumOptimizer {
+    /// Begins with `parameters`, tensors of these lengths one after the other: the same bits on all
+    /// workers.
+    ///
+    /// # Errors
+    /// [`LowCommunicationError`] where these settings, tensors and workers cannot be trained so;
+    /// [`LowCommunicationError::Differs`] on all workers where they differ. [`Error::NoThread`],
+    /// [`Error::Group`].
+    #[track_caller]
+    pub fn new(
+        strategy: &mut MultiWorkerMirroredStrategy,
+        settings: LowCommunication,
+        quorum: Quorum,
+        lengths: &[usize],
+        parameters: &[f32],
+    ) -> Result<Self, Error> {
+        let rounds = Rounds::new(settings, lengths, parameters)?;
+        Self::joined(strategy, rounds, quorum, lengths)
+    }
+
+    /// The outer optimizer that was [saved](Self::save), with the same settings, tensors and number
+    /// of workers: by one snapshot, which all workers read.
+    ///
+    /// # Errors
+    /// [`LowCommunicationError::Package`] where the snapshot has no such state; those of
+    /// [`new`](Self::new).
+    #[track_caller]
+    pub fn restore(
+        strategy: &mut MultiWorkerMirroredStrategy,
+        settings: LowCommunication,
+        quorum: Quorum,
+        lengths: &[usize],
+        snapshot: &Snapshot,
+    ) -> Result<Self, Error> {
+        let elements = super::fragments::elements(lengths)?;
+        let mut rounds = Rounds::new(settings, lengths, &vec![0.0; elements])?;
+        let package = snapshot.bytes(PACKAGE);
+        rounds.take_over(package.ok_or(LowCommunicationError::Package { bytes: 0 })?)?;
+        Self::joined(strategy, rounds, quorum, lengths)
+    }
+
+    #[track_caller]
+    fn joined(
+        strategy: &mut MultiWorkerMirroredStrategy,
+        rounds: Rounds,
+        quorum: Quorum,
+        lengths: &[usize],
+    ) -> Result<Self, Error> {
+        quorum.check(&rounds.settings, strategy)?;
+        let settings = format!("{:?} {quorum:?}", rounds.settings);
+        let own = Standing::of(&rounds, lengths, &settings, Progress::Beginning);
+        let words = strategy.all_words(own.words())?;
+        let all = Standing::read_all(&words).ok_or(LowCommunicationError::Standing)?;
+        standing::check_equal(&all)?;
+        let group = strategy.group_mut().split(Some(0), 0)?;
+        let group = group.expect("a rank with a colour has a group");
+        let common = Common { rounds };
+        let follower = Follower::new(&common, quorum.late);
+        let shared = Arc::new(Shared::new(common));
+        let of_thread = shared.clone();
+        let thread = Builder::new()
+            .name("meshwork-exchanges".into())
+            .spawn(move || thread::run(group, &of_thread, quorum))
+            .map_err(|error| Error::NoThread { kind: error.kind() })?;
+        Ok(Self {
+            follower,
+            shared,
+            thread: Some(thread),
+            waited: Duration::ZERO,
+        })
+    }
+
+    /// Is called after each inner step: gives what the next exchange is to have of this worker, and
+    /// takes over what came of those whose delay is over.
+    ///
+    /// # Errors
+    /// [`LowCommunicationError::NotFinite`] on all workers,
+    /// [`LowCommunicationError::ParameterCount`], [`LowCommunicationError::Finished`],
+    /// [`Error::Group`].
+    pub fn step(&mut self, parameters: &mut [f32]) -> Result<(), Error> {
+        check_count(self.follower.agreed.len(), parameters)?;
+        self.follower.made_inner_step();
+        let mut state = self.shared.lock();
+        loop {
+            match &state.ended {
+                None => {}
+                Some(Ok(())) => return Err(LowCommunicationError::Finished.into()),
+                Some(Err(error)) => return Err(error.clone()),
+            }
+            let begun = state.begun;
+            self.follower.catch_up(&state.common, begun, parameters);
+            if let Some(contribution) = self.follower.offer(parameters, begun) {
+                state.offer(contribution, Some(Instant::now()));
+                self.shared.notify();
+                continue;
+            }
+            match self.follower.due() {
+                None => break,
+                Some(number) if number < state.common.made() => {
+                    self.follower.take_over(&state.common, parameters);
+                }
+                Some(_) => {
+                    let began = Instant::now();
+                    state = self.shared.wait(state);
+                    self.waited += began.elapsed();
+                }
+            }
+        }
+        if let Some(contribution) = self.follower.offer_early(parameters, state.begun) {
+            state.offer(contribution, None);
+        }
+        Ok(())
+    }
+
+    /// Ends the training: waits until all workers have ended it too, and leaves `parameters` with
+    /// the values that all agree on. Steps since the last exchange are lost by it.
+    ///
+    /// # Errors
+    /// Those of [`step`](Self::step).
+    pub fn finish(&mut self, parameters: &mut [f32]) -> Result<(), Error> {
+        check_count(self.follower.agreed.len(), parameters)?;
+        let began = Instant::now();
+        let mut state = self.shared.lock();
+        state.finish();
+        self.shared.notify();
+        let ended = loop {
+            match &state.ended {
+                Some(ended) => break ended.clone(),
+                None => state = self.shared.wait(state),
+            }
+        };
+        self.waited += began.elapsed();
+        ended?;
+        self.follower.finish(&state.common);
+        parameters.copy_from_slice(&self.follower.agreed);
+        Ok(())
+    }
+
+    /// Adds what all workers have in common to a snapshot: parameters and outer momentum after the
+    /// last exchange that was made, by which [`restore`](Self::restore) goes on. Workers are not at
+    /// the same step: one of them saves, and all read that.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateVariable`].
+    pub fn save(&self, snapshot: Snapshot) -> Result<Snapshot, Error> {
+        let package = self.shared.lock().common.rounds.package();
+        snapshot.with_bytes(PACKAGE, package)
+    }
+
+    /// The parameters after the last outer step of each fragment that this worker has taken over.
+    #[must_use]
+    pub fn agreed(&self) -> &[f32] {
+        &self.follower.agreed
+    }
+
+    /// How far the training has come: the inner steps of workers that are never late. One that is
+    /// goes on where the others are.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.follower.step
+    }
+
+    /// Exchanges that were made, of all fragments together.
+    #[must_use]
+    pub fn outer_steps(&self) -> u64 {
+        self.shared.lock().common.made()
+    }
+
+    /// Exchanges that this worker was late for.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.follower.missed
+    }
+
+    /// How long this worker's training has waited for exchanges.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Bytes of all differences that were exchanged, as they were compressed; see
+    /// [`OuterOptimizer::bytes`](super::OuterOptimizer::bytes).
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.shared.lock().bytes
+    }
+
+    /// The links between the workers, where they [are
+    /// measured](LowCommunication::with_measured_links) and not all workers share memory.
+    #[must_use]
+    pub fn links(&self) -> Option<MeasuredLinks> {
+        self.shared.lock().links.clone()
+    }
+}
+
+impl Drop for QuorumOptimizer {
+    /// Before the training has [finished](Self::finish), ends it on all workers.
+    fn drop(&mut self) {
+        self.shared.lock().is_dropped = true;
+        self.shared.notify();
+        if let Some(thread) = self.thread.take() {
+            // Its panic has been printed, and has ended the group.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Quorum {
+    fn check(
+        &self,
+        settings: &LowCommunication,
+        strategy: &mut MultiWorkerMirroredStrategy,
+    ) -> Result<(), LowCommunicationError> {
+        let (workers, world) = (self.workers.get(), strategy.group_mut().world() as usize);
+        match () {
+            () if workers > world => Err(LowCommunicationError::QuorumSize { workers, world }),
+            () if settings.round_time.is_some() => Err(LowCommunicationError::QuorumRoundTime),
+            () if strategy.is_elastic() => Err(LowCommunicationError::QuorumElastic),
+            () => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! When an exchange begins, and late workers in virtual time against sums made by hand.
+
+mod threads;
+
+use std::collections::VecDeque;
+use std::num::{NonZeroU32, NonZeroUsize};
+
+use proptest::prelude::*;
+
+use super::super::rounds::{Contribution, Seal};
+use super::super::tests::bits;
+use super::common::{Decision, Report};
+use super::*;
+
+const HOUR: Duration = Duration::from_hours(1);
+
+fn quorum(workers: usize, patience: Duration) -> Quorum {
+    Quorum::new(NonZeroUsize::new(workers).unwrap(), patience)
+}
+
+#[test]
+fn an_exchange_begins_with_all_or_with_a_quorum_that_has_waited() {
+    use Report::{Finished, Ready, Waiting, Working};
+    let second = Duration::from_secs;
+    let decide = |workers, reports: &[Report]| quorum(workers, second(10)).decide(reports);
+    let (short, long) = (Waiting(second(9)), Waiting(second(10)));
+    for (workers, reports, expected) in [
+        (1, vec![Working, Working], Decision::Wait),
+        (1, vec![short, Working], Decision::Wait),
+        (1, vec![long, Working], Decision::Exchange),
+        (2, vec![long, Working], Decision::Wait),
+        (2, vec![long, short, Working], Decision::Wait),
+        (2, vec![long, long, Working], Decision::Exchange),
+        (3, vec![short, short, short], Decision::Exchange),
+        // Those who have finished are not waited for.
+        (3, vec![Finished, short, short], Decision::Exchange),
+        (3, vec![Finished, long, Working], Decision::Wait),
+        (3, vec![Finished, Finished, Working], Decision::Wait),
+        (2, vec![Finished, long, Working], Decision::Wait),
+        (1, vec![Finished, long, Working], Decision::Exchange),
+        (3, vec![Finished, Finished, Finished], Decision::End),
+        // Those who were late have something to give, and do not wait.
+        (2, vec![long, Ready, Working], Decision::Exchange),
+        (2, vec![short, Ready, Working], Decision::Wait),
+        (2, vec![short, Ready], Decision::Exchange),
+        (1, vec![Ready, Ready], Decision::Wait),
+        (1, vec![Finished, Ready], Decision::Wait),
+    ] {
+        assert_eq!(
+            decide(workers, &reports),
+            expected,
+            "{workers} of {reports:?}"
+        );
+    }
+}
+
+#[test]
+fn in_every_small_world_nobody_is_left_behind_without_a_quorum_and_an_end_is_everybodys() {
+    let kinds = [
+        Report::Working,
+        Report::Finished,
+        Report::Ready,
+        Report::Waiting(Duration::ZERO),
+        Report::Waiting(HOUR),
+    ];
+    for world in 1..=4_u32 {
+        for (code, workers) in
+            (0..5_usize.pow(world)).flat_map(|code| (1..=world).map(move |one| (code, one)))
+        {
+            let kind = |rank| kinds[code / 5_usize.pow(rank) % 5];
+            let reports: Vec<Report> = (0..world).map(kind).collect();
+            let is = |kind: Report| reports.iter().filter(|one| **one == kind).count();
+            let [working, finished, ready, just_here, patient] = kinds.map(is);
+            let workers = workers as usize;
+            match quorum(workers, HOUR).decide(&reports) {
+                Decision::End => assert_eq!(finished, reports.len()),
+                Decision::Exchange => {
+                    assert!(just_here + patient > 0, "nobody waits of {reports:?}");
+                    let least = workers.min(reports.len() - finished);
+                    let is_left_behind = working > 0;
+                    assert!(!is_left_behind || patient + ready >= least, "{reports:?}");
+                    assert!(!is_left_behind || patient > 0, "{reports:?}");
+                }
+                Decision::Wait => {
+                    assert!(finished < reports.len());
+                    let all_came = working == 0 && just_here + patient > 0;
+                    assert!(!all_came && patient < workers, "{reports:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn words_and_reports_are_inverse() {
+    let waits = [0, 1, 1_000].map(|millis| Report::Waiting(Duration::from_millis(millis)));
+    let others = [Report::Working, Report::Finished, Report::Ready];
+    for report in others.into_iter().chain(waits) {
+        assert_eq!(Report::read(report.word()), report);
+    }
+    let longest = Report::read(Report::Waiting(Duration::MAX).word());
+    assert!(matches!(longest, Report::Waiting(time) if time > HOUR));
+}
+
+/// One worker in virtual time: it learns by a number of its own in each step.
+struct Worker {
+    follower: Follower,
+    own: Vec<f32>,
+    /// Of each offer, whether it is one that another may stand for.
+    offers: VecDeque<(Contribution, bool)>,
+    /// What it has learnt, and what exchanges have had of that, of each element.
+    learnt: Vec<f32>,
+    given: Vec<f32>,
+}
+
+/// Two tensors in two fragments, exchanged after 2 and 4 steps of each round.
+const PARTS: [std::ops::Range<usize>; 2] = [0..2, 2..5];
+
+/// What a value of a contribution stands for; nothing in one that no inner step is behind.
+fn learnt_of(value: f32, contribution: &Contribution) -> f32 {
+    match contribution.weight > 0.0 {
+        true => value / contribution.weight,
+        false => value,
+    }
+}
+
+struct World {
+    common: Common,
+    workers: Vec<Worker>,
+    /// Exchanges that have begun; the last one's contributions, while it is under way.
+    begun: u64,
+    under_way: Option<Vec<Contribution>>,
+    /// What all agree on, as worked out here.
+    agreed: Vec<f32>,
+}
+
+impl World {
+    fn new(workers: usize, late: Late) -> Self {
+        let settings = LowCommunication::new(NonZeroU32::new(4).unwrap())
+            .with_fragments(NonZeroUsize::new(2).unwrap())
+            .with_outer(1.0, 0.0);
+        let rounds = Rounds::new(settings, &[2, 3], &[0.0; 5]).unwrap();
+        let common = Common { rounds };
+        let worker = |_| Worker {
+            follower: Follower::new(&common, late),
+            own: vec![0.0; 5],
+            offers: VecDeque::new(),
+            learnt: vec![0.0; 5],
+            given: vec![0.0; 5],
+        };
+        let workers = (0..workers).map(worker).collect();
+        Self {
+            workers,
+            common,
+            begun: 0,
+            under_way: None,
+            agreed: vec![0.0; 5],
+        }
+    }
+
+    /// A worker makes an inner step, unless it waits for an exchange.
+    fn step(&mut self, at: usize) {
+        let worker = &mut self.workers[at];
+        if worker.follower.due().is_none() {
+            for (place, own) in worker.own.iter_mut().enumerate() {
+                let learns = (at + 1) as f32 + place as f32 / 8.0;
+                *own += learns;
+                worker.learnt[place] += learns;
+            }
+            worker.follower.made_inner_step();
+        }
+        loop {
+            let Worker {
+                follower,
+                own,
+                offers,
+                ..
+            } = &mut self.workers[at];
+            follower.catch_up(&self.common, self.begun, own);
+            if let Some(contribution) = follower.offer(own, self.begun) {
+                offers.retain(|(_, is_early)| !is_early);
+                offers.push_back((contribution, false));
+                continue;
+            }
+            match follower.due() {
+                Some(number) if number < self.common.made() => {
+                    follower.take_over(&self.common, own);
+                }
+                Some(_) => return,
+                None => break,
+            }
+        }
+        let Worker {
+            follower,
+            own,
+            offers,
+            ..
+        } = &mut self.workers[at];
+        if let Some(contribution) = follower.offer_early(own, self.begun) {
+            offers.retain(|(_, is_early)| !is_early);
+            offers.push_back((contribution, true));
+        }
+    }
+
+    /// An exchange begins with what is offered, or one that has begun is made.
+    fn exchange(&mut self) {
+        let fragment = self.common.fragment();
+        let range = PARTS[fragment].clone();
+        let Some(all) = self.under_way.take() else {
+            let length = range.len();
+            let mut all = Vec::new();
+            for worker in &mut self.workers {
+                let own = worker.offers.pop_front().map(|(own, _)| own);
+                if let Some(own) = &own {
+                    for (given, value) in worker.given[range.clone()].iter_mut().zip(&own.values) {
+                        *given += learnt_of(*value, own);
+                    }
+                }
+                all.push(own.unwrap_or_else(|| Contribution::none(length)));
+            }
+            self.begun += 1;
+            self.under_way = Some(all);
+            return;
+        };
+        let weight: f32 = all.iter().map(|one| one.weight).sum();
+        let sum_at = |at: usize| all.iter().map(|one| one.values[at]).sum::<f32>();
+        let sum: Vec<f32> = (0..range.len()).map(sum_at).collect();
+        if weight > 0.0 {
+            for (agreed, sum) in self.agreed[range].iter_mut().zip(&sum) {
+                *agreed -= sum / weight;
+            }
+        }
+        let seal = Seal {
+            weight,
+            ..Seal::default()
+        };
+        self.common.take_in(&sum, seal).unwrap();
+    }
+}
+
+#[test]
+fn a_worker_that_never_makes_the_steps_of_a_round_has_a_part_in_every_exchange_but_the_first() {
+    let mut world = World::new(2, Late::Merge);
+    for number in 1..=10 {
+        // One takes over, makes two steps, and waits; the other makes one.
+        (0..3).for_each(|_| world.step(0));
+        world.step(1);
+        (0..2).for_each(|_| world.exchange());
+        assert_eq!(world.common.made(), number);
+    }
+    let slow = &world.workers[1];
+    assert_eq!(slow.follower.missed, 1);
+    assert!(
+        slow.given.iter().all(|given| *given <= -2.0),
+        "{:?}",
+        slow.given
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn however_late_a_worker_is_each_of_its_inner_steps_counts_once(
+        workers in 1_usize..4,
+        events in prop::collection::vec((0_u8..4, 0_usize..4), 0..200),
+    ) {
+        let mut world = World::new(workers, Late::Merge);
+        for (kind, which) in events {
+            match kind {
+                0 => world.exchange(),
+                _ => world.step(which % workers),
+            }
+        }
+        // All that was offered goes out, and all take it over.
+        for turn in 0.. {
+            if turn >= 8 && world.under_way.is_none() {
+                break;
+            }
+            world.exchange();
+        }
+        for at in 0..workers {
+            world.step(at);
+            let Worker { follower, own, learnt, given, offers } = &world.workers[at];
+            prop_assert!(offers.len() <= 1);
+            // What was given early stands for what is still to come.
+            let last = offers.front().filter(|(_, is_early)| !is_early);
+            let offered = last.map(|(one, _)| (one, &PARTS[world.common.fragment()]));
+            for place in 0..5 {
+                // Exchanged, offered for the next one, or still to come.
+                let mut has_given = given[place];
+                if let Some((one, range)) = offered && range.contains(&place) {
+                    has_given += learnt_of(one.values[place - range.start], one);
+                } else {
+                    has_given += follower.difference(own)[place];
+                }
+                let all = -learnt[place];
+                let error = (has_given - all).abs();
+                prop_assert!(error <= 1e-4 * all.abs() + 1e-3, "{has_given} {all}");
+            }
+        }
+        prop_assert_eq!(bits(&world.common.rounds.agreed), bits(&world.agreed));
+    }
+
+    #[test]
+    fn a_worker_whose_late_steps_are_dropped_begins_from_what_all_agree_on(
+        late_by in 1_u64..6,
+    ) {
+        let mut world = World::new(2, Late::Drop);
+        world.step(1);
+        for _ in 0..2 * late_by {
+            world.exchange();
+        }
+        let learns = 2.0;
+        world.step(1);
+        let worker = &world.workers[1];
+        prop_assert_eq!(worker.follower.missed, late_by);
+        prop_assert_eq!(worker.follower.step, 2 * late_by);
+        // Nobody had anything to give, and its two steps are gone.
+        let touched = late_by.min(2);
+        let kept = worker.own.iter().filter(|own| **own >= 2.0 * learns).count();
+        prop_assert_eq!(kept, if touched == 2 { 0 } else { 3 });
+    }
+}

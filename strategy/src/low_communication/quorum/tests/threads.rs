@@ -1,0 +1,221 @@
+//! Trainings of several threads: who is late, what ends them, and what they go on from.
+
+use std::sync::{Mutex, mpsc};
+
+use meshwork_collectives::{Compression, Rank, Rounding};
+
+use super::super::super::tests::{
+    ELEMENTS, LENGTHS, beginning, bits, each, inner_step, settings, streaming, trained,
+};
+use super::super::super::{NotFinite, OuterOptimizer};
+use super::super::*;
+use super::{HOUR, quorum};
+use crate::Cursor;
+
+/// As [`trained`], with a quorum.
+fn trained_with_quorum(
+    world: u32,
+    settings: LowCommunication,
+    steps: u64,
+) -> Vec<Vec<[Vec<u32>; 2]>> {
+    each(world, |mut strategy| {
+        let mut own = beginning();
+        let quorum = quorum(1, HOUR);
+        let made = QuorumOptimizer::new(&mut strategy, settings, quorum, &LENGTHS, &own);
+        let mut outer = made.unwrap();
+        let mut history = Vec::new();
+        for step in 1..=steps {
+            inner_step(&mut own, strategy.rank().index(), step);
+            outer.step(&mut own).unwrap();
+            history.push([bits(&own), bits(outer.agreed())]);
+        }
+        assert_eq!((outer.steps(), outer.missed()), (steps, 0));
+        outer.finish(&mut own).unwrap();
+        drop(outer);
+        strategy.leave().unwrap();
+        history
+    })
+}
+
+#[test]
+fn where_nobody_is_late_it_has_the_bits_of_a_training_without_a_quorum() {
+    let compressed = streaming().with_compression(Compression::Int8(Rounding::Nearest));
+    for settings in [settings(5), streaming(), compressed] {
+        for world in [1, 3] {
+            let expected = trained(world, settings, 23);
+            assert_eq!(trained_with_quorum(world, settings, 23), expected);
+        }
+    }
+}
+
+#[test]
+fn a_late_worker_costs_nobody_and_ends_with_the_bits_of_all() {
+    const ROUNDS: u64 = 3;
+    let (late, others) = mpsc::channel::<()>();
+    let (caught_up, waiting) = mpsc::channel::<()>();
+    let (late, others) = (Mutex::new(Some(late)), Mutex::new(others));
+    let (caught_up, waiting) = (Mutex::new(Some(caught_up)), Mutex::new(waiting));
+    let ended = each(3, |mut strategy| {
+        let mut own = beginning();
+        let rank = strategy.rank().index();
+        let two = quorum(2, Duration::from_millis(1));
+        let made = QuorumOptimizer::new(&mut strategy, settings(4), two, &LENGTHS, &own);
+        let mut outer = made.unwrap();
+        let mut step = |outer: &mut QuorumOptimizer| {
+            inner_step(&mut own, rank, outer.steps());
+            outer.step(&mut own).unwrap();
+        };
+        match rank {
+            0 => {
+                while outer.outer_steps() < ROUNDS {
+                    step(&mut outer);
+                }
+                // The late one goes on only now.
+                drop(late.lock().unwrap().take());
+            }
+            1 => {
+                while outer.outer_steps() < ROUNDS {
+                    step(&mut outer);
+                }
+                assert!(waiting.lock().unwrap().recv().is_err());
+            }
+            _ => {
+                step(&mut outer);
+                assert!(others.lock().unwrap().recv().is_err());
+                step(&mut outer);
+                assert!(outer.missed() >= ROUNDS, "{}", outer.missed());
+                assert!(outer.steps() >= 4 * ROUNDS, "{}", outer.steps());
+                drop(caught_up.lock().unwrap().take());
+            }
+        }
+        while outer.steps() < 40 {
+            step(&mut outer);
+        }
+        outer.finish(&mut own).unwrap();
+        let agreed = bits(outer.agreed());
+        assert_eq!(agreed, bits(&own));
+        drop(outer);
+        strategy.leave().unwrap();
+        agreed
+    });
+    assert!(ended.iter().all(|agreed| *agreed == ended[0]));
+}
+
+#[test]
+fn a_worker_without_numbers_stops_all_or_is_excluded() {
+    let run = |not_finite| {
+        each(3, |mut strategy| {
+            let mut own = beginning();
+            let settings = settings(1).with_not_finite(not_finite);
+            let all = quorum(3, HOUR);
+            let made = QuorumOptimizer::new(&mut strategy, settings, all, &LENGTHS, &own);
+            let mut outer = made.unwrap();
+            own.fill(match strategy.rank().index() {
+                1 => f32::NAN,
+                _ => 0.5,
+            });
+            let stepped = outer.step(&mut own).and_then(|()| outer.finish(&mut own));
+            drop(outer);
+            strategy.leave().unwrap();
+            stepped.map(|()| bits(&own))
+        })
+    };
+    for stopped in run(NotFinite::Stop) {
+        let error = stopped.unwrap_err();
+        assert_eq!(error.rank_at_fault(), Some(Rank::new(1)), "{error}");
+    }
+    let ended = run(NotFinite::Exclude);
+    let agreed = ended[0].clone().unwrap();
+    assert!(agreed.iter().all(|bits| f32::from_bits(*bits).is_finite()));
+    assert!(ended.iter().all(|one| *one == ended[0]));
+}
+
+#[test]
+fn a_worker_that_drops_it_early_ends_the_training_of_all() {
+    let errors = each(3, |mut strategy| {
+        let mut own = beginning();
+        let all = quorum(3, HOUR);
+        let made = QuorumOptimizer::new(&mut strategy, settings(1), all, &LENGTHS, &own);
+        let mut outer = made.unwrap();
+        if strategy.rank() == Rank::CHIEF {
+            return None;
+        }
+        Some(outer.step(&mut own).unwrap_err())
+    });
+    for error in errors.into_iter().flatten() {
+        assert_eq!(error.rank_at_fault(), Some(Rank::CHIEF), "{error}");
+        assert!(
+            error.to_string().contains("dropped its outer optimizer"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn what_one_worker_has_saved_all_go_on_from() {
+    let all = quorum(2, HOUR);
+    let saved = each(2, |mut strategy| {
+        let mut own = beginning();
+        let made = QuorumOptimizer::new(&mut strategy, settings(5), all, &LENGTHS, &own);
+        let mut outer = made.unwrap();
+        for step in 1..=10 {
+            inner_step(&mut own, strategy.rank().index(), step);
+            outer.step(&mut own).unwrap();
+        }
+        let snapshot = outer.save(Snapshot::new(10, Cursor::start())).unwrap();
+        outer.finish(&mut own).unwrap();
+        assert!(matches!(
+            outer.step(&mut own),
+            Err(Error::LowCommunication(LowCommunicationError::Finished))
+        ));
+        drop(outer);
+        strategy.leave().unwrap();
+        (snapshot.to_bytes().unwrap(), bits(&own))
+    });
+    let snapshot = Snapshot::from_bytes(&saved[0].0).unwrap();
+    for agreed in each(2, |mut strategy| {
+        let restored =
+            QuorumOptimizer::restore(&mut strategy, settings(5), all, &LENGTHS, &snapshot);
+        let mut outer = restored.unwrap();
+        assert_eq!((outer.steps(), outer.outer_steps()), (10, 2));
+        let mut own = outer.agreed().to_vec();
+        let agreed = bits(&own);
+        outer.finish(&mut own).unwrap();
+        drop(outer);
+        strategy.leave().unwrap();
+        agreed
+    }) {
+        assert_eq!(agreed, saved[1].1);
+    }
+}
+
+#[test]
+fn workers_that_do_not_train_alike_are_told_and_settings_that_cannot_be_are_refused() {
+    let errors = each(2, |mut strategy| {
+        let patience = Duration::from_secs(1 + u64::from(strategy.rank().number()));
+        let one = quorum(1, patience);
+        let made = QuorumOptimizer::new(&mut strategy, settings(5), one, &LENGTHS, &beginning());
+        strategy.leave().unwrap();
+        made.unwrap_err()
+    });
+    for error in errors {
+        assert_eq!(error.rank_at_fault(), Some(Rank::new(1)), "{error}");
+    }
+    let refused = |settings: LowCommunication, workers| {
+        let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+        let quorum = quorum(workers, HOUR);
+        let own = vec![0.0; ELEMENTS];
+        match QuorumOptimizer::new(&mut strategy, settings, quorum, &LENGTHS, &own).unwrap_err() {
+            Error::LowCommunication(error) => error,
+            other => panic!("{other} is another error"),
+        }
+    };
+    let (workers, world) = (2, 1);
+    let expected = LowCommunicationError::QuorumSize { workers, world };
+    assert_eq!(refused(settings(5), 2), expected);
+    let by_time = settings(5).with_round_time(HOUR);
+    assert_eq!(refused(by_time, 1), LowCommunicationError::QuorumRoundTime);
+    // The other one is the same as ever.
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    assert!(OuterOptimizer::new(&mut strategy, settings(5), &LENGTHS, &beginning()).is_ok());
+}
