@@ -103,7 +103,7 @@
 //! that does not get hold of its step), [`sharded`] (a part of everything in each worker),
 //! [`low_communication`] (many steps between exchanges), `snapshot`, `cursor` and `checkpoint`
 //! (what a training goes on from), `communication_stats` (of a replica's reductions), `statistics`
-//! (how all of it fares, for others to see), `sum` (orders of adding), `value` and `distributed`
+//! (how all of it fares, for others to see), `spans` (what it does, for a collector), `sum` (orders of adding), `value` and `distributed`
 //! (numbers, one value for each replica), `hash` (equal copies), `options`, `error`; [`misuse`] has
 //! no code: it lists what goes wrong, and who says so.
 #![forbid(unsafe_code)]
@@ -129,6 +129,8 @@ mod replica;
 mod rows;
 pub mod sharded;
 mod snapshot;
+#[cfg(feature = "opentelemetry")]
+mod spans;
 mod statistics;
 mod step_sum;
 mod strategy;
@@ -144,6 +146,8 @@ pub use meshwork_collectives::{
     Communication, CommunicatorScope, Compression, ElementType, FallbackReason, JobSecret, Pinning,
     Rank, Registered, Rounding, Route, Timeouts, TwoMemberPolicy, bf16, f16, fmt_with_causes,
 };
+#[cfg(feature = "opentelemetry")]
+pub use meshwork_status::{SpanExport, SpanOrigin};
 
 pub use bucketing::bucket_ranges;
 pub use checkpoint::{Checkpoints, Restored};
@@ -170,6 +174,8 @@ pub use replica::cross::CrossReplica;
 pub use replica::{IndexedSlices, ReplicaContext, ReplicaReduceOp};
 pub use rows::Rows;
 pub use snapshot::Snapshot;
+#[cfg(feature = "opentelemetry")]
+pub use spans::export_spans;
 pub use statistics::{StrategyObserver, StrategyStatistics};
 pub use step_sum::StepSum;
 pub use strategy::{Change, JoinMode, MultiWorkerMirroredStrategy, Progress, Training};
@@ -192,6 +198,10 @@ mod book {
 
     #[doc = include_str!("../../docs/book/src/five-minutes.md")]
     mod five_minutes {}
+
+    #[cfg(feature = "opentelemetry")]
+    #[doc = include_str!("../../docs/book/src/monitoring.md")]
+    mod monitoring {}
 
     #[doc = include_str!("../../docs/book/src/slow-links.md")]
     mod slow_links {}
