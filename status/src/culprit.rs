@@ -63,8 +63,8 @@ const FEW: u64 = 5;
 const EXPLAINS: f64 = 0.7;
 /// Below this part most of it is something else.
 const IS_NO_CAUSE: f64 = 0.5;
-/// How much larger than that of others a rank's share of time without a core must be, or which part
-/// of the cores that others get it must not exceed: where all lack cores, shares lie close together.
+/// How much larger than that of others a rank's share of time without a core must be, or which
+/// part of the cores that others get it must not exceed: where all lack cores, shares lie close.
 const STARVED: f64 = 0.2;
 const SCANT: f64 = 0.5;
 

@@ -36,8 +36,8 @@
 //! `process` (what the kernel says of this one), `access` (who may ask), `settings` (where, and
 //! from whom), `server`, `page`; `folder` and `directory` (where a job's servers are), `client`
 //! (asking many at once), `gather` (for others); `snapshot` (what a rank said), `look` (what all
-//! said), `culprit` (who makes them wait), `job`; `spans` (sent to a collector); `error`. Pure are `report` and its forms, and all
-//! from `snapshot` to `job`.
+//! said), `culprit` (who makes them wait), `job`; `spans` (sent to a collector); `error`. Pure are
+//! `report` and its forms, and all from `snapshot` to `job`.
 #![forbid(unsafe_code)]
 
 mod access;

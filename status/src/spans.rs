@@ -44,7 +44,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub struct SpanOrigin {
     /// `meshwork.rank`: the rank with which the process begins, where it is known by then.
     pub rank: Option<u32>,
-    /// `meshwork.world_size`: how many ranks the job begins with.
+    /// `meshwork.world`: how many ranks the job begins with.
     pub world: Option<u32>,
     /// `meshwork.job`: a word that all ranks of the job have and other jobs have not.
     pub job: Option<String>,
@@ -130,7 +130,7 @@ fn resource(origin: &SpanOrigin) -> Resource {
     let job = origin.job.clone();
     let own = [
         number("meshwork.rank", origin.rank),
-        number("meshwork.world_size", origin.world),
+        number("meshwork.world", origin.world),
         job.map(|job| KeyValue::new("meshwork.job", job)),
     ];
     Resource::builder_empty()

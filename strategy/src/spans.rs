@@ -23,7 +23,7 @@ use crate::Error;
 /// ```
 ///
 /// # Errors
-/// [`Error::Cluster`] where a variable that describes the cluster cannot be read; [`Error::Status`].
+/// [`Error::Cluster`] where a variable of the cluster cannot be read; [`Error::Status`].
 pub fn export_spans() -> Result<Option<SpanExport>, Error> {
     let cluster = EnvironmentResolver::from_env().snapshot()?;
     Ok(SpanExport::from_env(&origin(&cluster))?)

@@ -105,7 +105,7 @@ fn an_all_reduce_arrives_as_a_span_of_the_rank_that_called_it() {
             let resource = of_rank.resource.unwrap();
             let resource = texts(&resource.attributes);
             assert_eq!(resource["service.name"], "training");
-            assert_eq!(resource["meshwork.world_size"], "2");
+            assert_eq!(resource["meshwork.world"], "2");
             assert_eq!(resource["meshwork.job"], "bert-7");
             assert_eq!(resource["cluster"], "blue");
             let rank = resource["meshwork.rank"].clone();

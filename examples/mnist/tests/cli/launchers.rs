@@ -60,13 +60,13 @@ fn assert_same_losses(launcher: Command) {
 fn workers_that_torchrun_starts_again_go_on_from_their_checkpoint() {
     // torchrun makes one dollar sign of two.
     const RUN: &str = r#"echo $$$$ >process-$RANK-$TORCHELASTIC_RESTART_COUNT
-        exec "$0" --epochs 200 --global-batch 16 --data . --checkpoint saved \
+        exec "$0" --epochs 60 --global-batch 16 --data . --checkpoint saved \
             --json attempt-$TORCHELASTIC_RESTART_COUNT.json"#;
     let Some(torchrun) = Need::Torchrun.or_skip(installed("torchrun")) else {
         return;
     };
     let folder = data_folder();
-    let (own, _) = losses_and_accuracy(folder.path(), &["--epochs", "200", "--workers", "2"]);
+    let (own, _) = losses_and_accuracy(folder.path(), &["--epochs", "60", "--workers", "2"]);
     let mut command = in_job(Command::new(torchrun), folder.path());
     command.args(["--standalone", "--nproc-per-node=2", "--max-restarts=1"]);
     command.args(["--no-python", "sh", "-c", RUN, env!("CARGO_BIN_EXE_mnist")]);
