@@ -104,7 +104,8 @@
 //! [`low_communication`] (many steps between exchanges), `snapshot`, `cursor` and `checkpoint`
 //! (what a training goes on from), `communication_stats` (of a replica's reductions), `statistics`
 //! (how all of it fares, for others to see), `spans` (what it does, for a collector), `sum` (orders
-//! of adding), `value` and `distributed` (numbers, one value for each replica), `hash` (equal copies), `options`, `error`; [`misuse`] has
+//! of adding), `value` and `distributed` (numbers, one value for each replica), `hash` (equal
+//! copies), `options`, `error`; [`misuse`] has
 //! no code: it lists what goes wrong, and who says so.
 #![forbid(unsafe_code)]
 
