@@ -5,11 +5,10 @@
     reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
 )]
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use meshwork_collectives::JobSecret;
-use meshwork_testing::Need;
+use meshwork_testing::{Need, installed};
 
 const MESHWORK: &str = env!("CARGO_BIN_EXE_meshwork");
 
@@ -92,6 +91,46 @@ fn a_variable_that_torchrun_would_set_is_asked_for_by_its_name() {
 /// As torchrun starts them on two hosts, which are network namespaces here.
 #[test]
 fn processes_of_two_hosts_meet_at_the_address_that_all_know() {
+    let Some(mut command) = on_two_hosts() else {
+        return;
+    };
+    command.arg(MESHWORK).args(WORKER).envs([
+        ("WORLD_SIZE", "2"),
+        ("LOCAL_WORLD_SIZE", "1"),
+        ("MASTER_ADDR", "10.7.0.1"),
+        ("MASTER_PORT", "29500"),
+    ]);
+    measures_with_both(&mut command);
+}
+
+/// A worker fails before it has met the other, which waits until torchrun has started it again.
+#[test]
+fn processes_that_torchrun_starts_again_on_two_hosts_meet_again() {
+    const ON_EACH: &str = r#"exec "$0" --nnodes 2 --node-rank $RANK --nproc-per-node 1 \
+        --master-addr 10.7.0.1 --master-port 29500 --max-restarts 3 \
+        --monitor-interval 0.1 --no-python sh -c "$1" "$@""#;
+    const FAILS_FIRST: &str = r#"
+        [ $RANK = 0 ] || [ $TORCHELASTIC_RESTART_COUNT != 0 ] || exit 3
+        exec "$@""#;
+    let Some(torchrun) = Need::Torchrun.or_skip(installed("torchrun")) else {
+        return;
+    };
+    let Some(mut command) = on_two_hosts() else {
+        return;
+    };
+    command.args(["sh", "-euc", ON_EACH]).arg(torchrun);
+    command.args([FAILS_FIRST, MESHWORK]).args(WORKER);
+    measures_with_both(&mut command);
+}
+
+#[track_caller]
+fn measures_with_both(command: &mut Command) {
+    let said = passed(command);
+    assert_eq!(said.matches(",allreduce,2,4096,").count(), 1, "{said}");
+}
+
+/// What runs the program that it is given on two hosts; `None` where that cannot be.
+fn on_two_hosts() -> Option<Command> {
     let works = Command::new("unshare")
         .args(["--net", "ip", "link"])
         .output();
@@ -100,19 +139,10 @@ fn processes_of_two_hosts_meet_at_the_address_that_all_know() {
         true => Ok(()),
         false => Err(String::from_utf8_lossy(&ended.stderr).trim().to_owned()),
     });
-    if Need::Namespaces.or_skip(works).is_none() {
-        return;
-    }
+    Need::Namespaces.or_skip(works)?;
     let mut command = Command::new("unshare");
-    command.args(["--net", "sh", "-euc", TWO_HOSTS, "sh", MESHWORK]);
-    command.args(WORKER).envs([
-        ("WORLD_SIZE", "2"),
-        ("LOCAL_WORLD_SIZE", "1"),
-        ("MASTER_ADDR", "10.7.0.1"),
-        ("MASTER_PORT", "29500"),
-    ]);
-    let said = passed(&mut command);
-    assert_eq!(said.matches(",allreduce,2,4096,").count(), 1, "{said}");
+    command.args(["--net", "sh", "-euc", TWO_HOSTS, "sh"]);
+    Some(command)
 }
 
 /// Runs a program as rank 0 here, and as rank 1 in another namespace, with a link between them.
@@ -167,12 +197,4 @@ fn passed(command: &mut Command) -> String {
     );
     assert!(ended.status.success(), "{said}{error}");
     said.into_owned()
-}
-
-fn installed(program: &str) -> Result<PathBuf, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file())
-        .ok_or_else(|| format!("{program} is not installed"))
 }

@@ -485,6 +485,11 @@ const UNMENTIONED: &[(&str, &str, &str)] = &[
         "the services that the command asks are tested wherever the whole workspace is",
     ),
     (
+        "strategy",
+        "tracing-subscriber",
+        "programs in its documentation have a subscriber",
+    ),
+    (
         "integration-tests",
         "libloading",
         "the stand-in for CUDA's driver, which is a file of accel-cuda's tests",

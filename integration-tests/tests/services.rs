@@ -15,5 +15,7 @@ mod loopback;
 mod pem;
 #[path = "services/secrets.rs"]
 mod secrets;
+#[path = "services/spans.rs"]
+mod spans;
 #[path = "services/start.rs"]
 mod start;

@@ -63,8 +63,10 @@ const FEW: u64 = 5;
 const EXPLAINS: f64 = 0.7;
 /// Below this part most of it is something else.
 const IS_NO_CAUSE: f64 = 0.5;
-/// How much larger than that of others a rank's share of time without a core must be.
+/// How much larger than that of others a rank's share of time without a core must be, or which
+/// part of the cores that others get it must not exceed: where all lack cores, shares lie close.
 const STARVED: f64 = 0.2;
+const SCANT: f64 = 0.5;
 
 /// Names the rank that makes the others wait, from looks in the order of their times of which the
 /// last two that lie a second apart count. `None` where nobody does, or it cannot be told for sure.
@@ -157,7 +159,7 @@ fn late(window: &Window, ahead: &Ahead<'_>) -> Option<Culprit> {
     let usual = window.usual_kept_share(&[rank.rank])?;
     let explained = kept.seconds / lost;
     let cause = match explained {
-        EXPLAINS.. if share >= usual + STARVED => CulpritCause::Starved,
+        EXPLAINS.. if is_starved(share, usual) => CulpritCause::Starved,
         ..IS_NO_CAUSE => CulpritCause::Late,
         _ => return None,
     };
@@ -180,6 +182,11 @@ fn late(window: &Window, ahead: &Ahead<'_>) -> Option<Culprit> {
         peer: None,
         evidence,
     })
+}
+
+/// Whether a rank with this share of time without a core lacks cores more than is usual.
+fn is_starved(share: f64, usual: f64) -> bool {
+    share >= usual + STARVED || 1.0 - share <= SCANT * (1.0 - usual)
 }
 
 impl CulpritCause {

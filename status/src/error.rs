@@ -69,6 +69,13 @@ pub enum Error {
         /// Why.
         kind: io::ErrorKind,
     },
+    /// Spans cannot be sent as the variables of OpenTelemetry say.
+    #[cfg(feature = "opentelemetry")]
+    #[error("no spans can be exported, see the variables that begin with OTEL_: {said}")]
+    Collector {
+        /// What the exporter says.
+        said: String,
+    },
 }
 
 /// A rank did not say how it fares.

@@ -30,12 +30,14 @@
 //! Reading costs the training nothing that it would notice: one thread answers, at most 500
 //! requests in a second, each in bounded time and memory.
 //!
+//! With the feature `opentelemetry`, [`SpanExport`] sends the spans of `tracing` to a collector.
+//!
 //! Map of the crate: `report` (what is told), `metrics`, `json` and `operations` (its forms),
 //! `process` (what the kernel says of this one), `access` (who may ask), `settings` (where, and
 //! from whom), `server`, `page`; `folder` and `directory` (where a job's servers are), `client`
 //! (asking many at once), `gather` (for others); `snapshot` (what a rank said), `look` (what all
-//! said), `culprit` (who makes them wait), `job`; `error`. Pure are `report` and its forms, and all
-//! from `snapshot` to `job`.
+//! said), `culprit` (who makes them wait), `job`; `spans` (sent to a collector); `error`. Pure are
+//! `report` and its forms, and all from `snapshot` to `job`.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -56,6 +58,8 @@ mod report;
 mod server;
 mod settings;
 mod snapshot;
+#[cfg(feature = "opentelemetry")]
+mod spans;
 
 pub use access::Token;
 pub use client::{StatusClient, Target};
@@ -69,3 +73,5 @@ pub use report::{Metric, MetricKind, Report, StatusSource};
 pub use server::Server;
 pub use settings::Settings;
 pub use snapshot::{MemberChange, PeerLink, RankCall, RankStatus};
+#[cfg(feature = "opentelemetry")]
+pub use spans::{SpanExport, SpanOrigin};

@@ -104,9 +104,9 @@
 //! [`low_communication`] (many steps between exchanges), `snapshot`, `cursor` and `checkpoint`
 //! (what a training goes on from), `state_transfer` (how those get it that have it not),
 //! `communication_stats` (of a replica's reductions), `statistics` (how all of it fares, for others
-//! to see), `sum` (orders of adding), `value` and `distributed` (numbers, one value for each
-//! replica), `hash` (equal copies), `options`, `error`; [`misuse`] has no code: it lists what goes
-//! wrong, and who says so.
+//! to see), `spans` (what it does, for a collector), `sum` (orders of adding), `value` and
+//! `distributed` (numbers, one value for each replica), `hash` (equal copies), `options`, `error`;
+//! [`misuse`] has no code: it lists what goes wrong, and who says so.
 #![forbid(unsafe_code)]
 
 mod bucketing;
@@ -130,6 +130,8 @@ mod replica;
 mod rows;
 pub mod sharded;
 mod snapshot;
+#[cfg(feature = "opentelemetry")]
+mod spans;
 mod state_transfer;
 mod statistics;
 mod step_sum;
@@ -146,6 +148,8 @@ pub use meshwork_collectives::{
     Communication, CommunicatorScope, Compression, ElementType, FallbackReason, JobSecret, Pinning,
     Rank, Registered, Rounding, Route, Timeouts, TwoMemberPolicy, bf16, f16, fmt_with_causes,
 };
+#[cfg(feature = "opentelemetry")]
+pub use meshwork_status::{SpanExport, SpanOrigin};
 
 pub use bucketing::bucket_ranges;
 pub use checkpoint::{Checkpoints, Restored};
@@ -172,6 +176,8 @@ pub use replica::cross::CrossReplica;
 pub use replica::{IndexedSlices, ReplicaContext, ReplicaReduceOp};
 pub use rows::Rows;
 pub use snapshot::Snapshot;
+#[cfg(feature = "opentelemetry")]
+pub use spans::export_spans;
 pub use state_transfer::LentArrays;
 pub use statistics::{StrategyObserver, StrategyStatistics};
 pub use step_sum::StepSum;
@@ -195,6 +201,10 @@ mod book {
 
     #[doc = include_str!("../../docs/book/src/five-minutes.md")]
     mod five_minutes {}
+
+    #[cfg(feature = "opentelemetry")]
+    #[doc = include_str!("../../docs/book/src/monitoring.md")]
+    mod monitoring {}
 
     #[doc = include_str!("../../docs/book/src/slow-links.md")]
     mod slow_links {}

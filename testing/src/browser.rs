@@ -10,6 +10,8 @@ use std::{env, fs, process, thread};
 
 use serde_json::{Value, json};
 
+use crate::installed;
+
 /// A browser with one window, which ends with this.
 #[derive(Debug)]
 pub struct Browser {
@@ -32,8 +34,8 @@ impl Browser {
     /// # Panics
     /// Where the programs are there and do not start.
     pub fn start() -> Result<Self, String> {
-        let chromium = find("chromium")?;
-        let mut driver = Command::new(find("chromedriver")?)
+        let chromium = installed("chromium")?;
+        let mut driver = Command::new(installed("chromedriver")?)
             .arg("--port=0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -155,13 +157,6 @@ impl Drop for Browser {
         let _ = self.driver.wait();
         let _ = fs::remove_dir_all(&self.profile);
     }
-}
-
-fn find(program: &str) -> Result<PathBuf, String> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let mut found = env::split_paths(&path).map(|folder| folder.join(program));
-    let found = found.find(|path| path.is_file());
-    found.ok_or_else(|| format!("there is no {program} on the path"))
 }
 
 /// The port that the driver says it has.

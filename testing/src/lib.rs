@@ -24,6 +24,8 @@ pub use browser::Browser;
 pub use child::{child, passed};
 pub use need::Need;
 
+use std::env;
+use std::path::PathBuf;
 use std::thread;
 
 /// The name of the test that runs on this thread, with its modules.
@@ -36,4 +38,15 @@ pub fn this_test() -> String {
     let thread = thread::current();
     let name = thread.name().expect("the thread of a test bears its name");
     name.to_owned()
+}
+
+/// The file of a program that is on the path.
+///
+/// # Errors
+/// A text that says which is not there, for [`Need::or_skip`].
+pub fn installed(program: &str) -> Result<PathBuf, String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut files = env::split_paths(&path).map(|folder| folder.join(program));
+    let found = files.find(|file| file.is_file());
+    found.ok_or_else(|| format!("there is no {program} on the path"))
 }

@@ -14,6 +14,7 @@ use meshwork_strategy::{
     Training,
 };
 use rustix::process::Pid;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::harness::{Running, meshwork};
 
@@ -21,6 +22,9 @@ use crate::harness::{Running, meshwork};
 pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
 /// Tells this program that it is a worker, and where it is told what to do.
 const WORKER: &str = "MESHWORK_TEST_TRAINER";
+/// How many elements it is to reduce in a step, where they are not few.
+pub(crate) const ELEMENTS: &str = "MESHWORK_TEST_ELEMENTS";
+const FEW: usize = 256;
 
 /// What each rank of the job runs, until it is ended.
 #[test]
@@ -29,8 +33,10 @@ fn worker() {
         return;
     };
     let mut strategy = MultiWorkerMirroredStrategy::elastic_from_env().unwrap();
+    let elements = env::var(ELEMENTS).map_or(FEW, |elements| elements.parse().unwrap());
     let mut steps = Steps {
         done: 0,
+        gradient: vec![0.0; elements],
         orders: PathBuf::from(folder).join("orders"),
     };
     strategy.train(&mut steps).unwrap();
@@ -39,6 +45,7 @@ fn worker() {
 /// What a worker is told to do before its operations, in a file with its process and a word.
 struct Steps {
     done: u64,
+    gradient: Vec<f32>,
     orders: PathBuf,
 }
 
@@ -54,9 +61,11 @@ impl Steps {
     }
 }
 
+/// Computes for so long, without the time in which this thread has no core.
 fn burn(time: Duration) {
-    let began = Instant::now();
-    while began.elapsed() < time {
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+    let until = used() + time;
+    while used() < until {
         black_box(0);
     }
 }
@@ -75,8 +84,8 @@ impl Training for Steps {
     fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<Progress, Error> {
         self.prepare();
         strategy.run(|replica| {
-            replica.all_reduce(ReplicaReduceOp::Sum, &mut [1.0_f32; 256])?;
-            Ok::<_, Error>(())
+            self.gradient.fill(1.0);
+            replica.all_reduce(ReplicaReduceOp::Sum, &mut self.gradient)
         })?;
         self.done += 1;
         strategy.report_loss(1.0 / self.done as f64);
@@ -105,6 +114,11 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same, with these variables in the environment of its workers.
+    pub(crate) fn start_with(variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = env::current_exe().unwrap().display().to_string();
         let worker = [&*program, "trainer::worker", "--exact", "--nocapture"];
@@ -115,7 +129,8 @@ impl Job {
             .env("MESHWORK_STATUS", "127.0.0.1:0")
             .env("MESHWORK_STATUS_FOLDER", folder.path())
             // One that is stopped is waited for.
-            .env("MESHWORK_PEER_TIMEOUT", "600");
+            .env("MESHWORK_PEER_TIMEOUT", "600")
+            .envs(variables.iter().copied());
         let running = Running::start(&mut command);
         let job = Self {
             folder,

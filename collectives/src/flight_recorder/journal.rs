@@ -176,12 +176,13 @@ impl Journal {
     /// The operation with this number, unless it has made room for another.
     pub(super) fn find(&self, serial: Serial) -> Option<Record> {
         let slot = &self.slots[place(serial)];
-        let read = || self.read(slot).filter(|record| record.serial == serial);
-        (0..READS).find_map(|_| read())
+        let found = (0..READS).find_map(|_| self.read(slot))?;
+        // A later one does not go away, however often it is read.
+        (found.serial == serial).then_some(found)
     }
 
     /// The operations, the oldest first.
-    pub(super) fn records(&self) -> impl Iterator<Item = Record> {
+    pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = Record> {
         let last = self.last.load(Ordering::Acquire);
         let first = last.saturating_sub(LENGTH as u64 - 1).max(1);
         (first..=last).filter_map(|serial| self.find(Serial(serial)))

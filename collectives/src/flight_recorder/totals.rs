@@ -204,7 +204,7 @@ impl FlightRecorder {
 impl State {
     fn current(&self) -> Option<(&Log, Record)> {
         let whole = self.logs.iter().filter(|log| log.part_of.get().is_none());
-        let last = whole.filter_map(|log| Some((&**log, log.journal.records().last()?)));
+        let last = whole.filter_map(|log| Some((&**log, log.journal.records().next_back()?)));
         let running = last.filter(|(_, record)| record.ended.is_none());
         running.min_by_key(|(_, record)| record.began)
     }

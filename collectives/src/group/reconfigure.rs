@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use meshwork_accel::ReduceOp;
+use tracing::Span;
+use tracing::field::Empty;
 
 use super::{Group, no_thread};
 use crate::agreement::PreviousEpoch;
@@ -111,13 +113,13 @@ impl Group {
     /// another rank of the new epoch is lost meanwhile: then it can be called again.
     pub fn shrink(&mut self) -> Result<(), OperationError> {
         outside_async()?;
-        let _span = tracing::info_span!("reconfigure", change = "shrink").entered();
+        let span = reconfiguration("shrink").entered();
         let mut session = self.settled();
         session.is_joined()?;
         let end = session.ended();
         let change = session.next(Vec::new(), end.as_ref())?;
         drop(session);
-        self.become_next(change)
+        self.become_next(change, &span)
     }
 
     /// Lets in the processes that wait in [`rejoin`](Self::rejoin), if there are any and the group
@@ -138,13 +140,13 @@ impl Group {
         if newcomers.is_empty() {
             return Ok(());
         }
-        let _span = tracing::info_span!("reconfigure", change = "grow").entered();
+        let span = reconfiguration("grow").entered();
         let mut session = self.settled();
         // A rank that is lost here is missed when they agree.
         let end = session.leave().err();
         let change = session.next(newcomers, end.as_ref())?;
         drop(session);
-        self.become_next(change)
+        self.become_next(change, &span)
     }
 
     /// How many processes this rank knows to wait in [`rejoin`](Self::rejoin): another number than
@@ -244,13 +246,20 @@ impl Group {
 
     /// Whatever comes of it, this rank is in the next epoch now: it has no vote in the last any
     /// more.
-    fn become_next(&mut self, next: NextEpoch) -> Result<(), OperationError> {
+    fn become_next(&mut self, next: NextEpoch, span: &Span) -> Result<(), OperationError> {
         let (mut next, begun) = Self::begin(next.driver, next.met)?;
         self.observer.follow(&next.observer);
         next.observer = self.observer.clone();
         *self = next;
+        span.record("rank", self.rank().number());
+        span.record("world", self.world());
         begun
     }
+}
+
+/// A change of members, which ends with another rank and world.
+fn reconfiguration(change: &'static str) -> Span {
+    tracing::info_span!("reconfigure", change, rank = Empty, world = Empty)
 }
 
 /// What it takes to begin the next epoch.

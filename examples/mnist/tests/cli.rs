@@ -1,5 +1,8 @@
 //! The program as its user sees it, on a data set of a few made-up images.
 
+#[path = "cli/launchers.rs"]
+mod launchers;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
@@ -81,16 +84,26 @@ fn the_same_seed_gives_the_same_losses() {
 fn losses_and_accuracy(folder: &Path, args: &[&str]) -> (Vec<f64>, Value) {
     let output = mnist(folder, &[&["--json", "log.json"], args].concat());
     assert!(output.status.success(), "{output:?}");
-    let log = fs::read_to_string(folder.join("log.json")).expect("a log");
-    let lines = log.lines().map(serde_json::from_str::<Value>);
-    let lines: Vec<Value> = lines.collect::<Result<_, _>>().expect("lines of JSON");
-    let (last, steps) = lines.split_last().expect("a result");
+    let (steps, last) = logged(&folder.join("log.json"));
     let started = args
         .last()
         .and_then(|workers| workers.split(':').next_back());
     assert_eq!(Some(&*last["workers"].to_string()), started, "{last}");
+    (losses(&steps), last["test_accuracy"].clone())
+}
+
+/// The steps in a log, and the result.
+fn logged(log: &Path) -> (Vec<Value>, Value) {
+    let log = fs::read_to_string(log).expect("a log");
+    let lines = log.lines().map(serde_json::from_str::<Value>);
+    let mut lines: Vec<Value> = lines.collect::<Result<_, _>>().expect("lines of JSON");
+    let last = lines.pop().expect("a result");
+    (lines, last)
+}
+
+fn losses(steps: &[Value]) -> Vec<f64> {
     let losses = steps.iter().filter_map(|step| step["loss"].as_f64());
-    (losses.collect(), last["test_accuracy"].clone())
+    losses.collect()
 }
 
 #[test]

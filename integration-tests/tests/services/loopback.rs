@@ -32,6 +32,9 @@ pub(crate) struct Asked {
     /// By name in small letters.
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: String,
+    /// The body as it came, for what is no text.
+    #[allow(dead_code, reason = "not every binary asks for it")]
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// What to answer.
@@ -189,6 +192,7 @@ fn read(stream: &mut impl BufRead) -> io::Result<Asked> {
             .collect(),
         headers: BTreeMap::new(),
         body: String::new(),
+        bytes: Vec::new(),
     };
     loop {
         let mut line = String::new();
@@ -206,6 +210,7 @@ fn read(stream: &mut impl BufRead) -> io::Result<Asked> {
     let mut body = vec![0; length.unwrap_or_default()];
     stream.read_exact(&mut body)?;
     asked.body = String::from_utf8_lossy(&body).into_owned();
+    asked.bytes = body;
     Ok(asked)
 }
 

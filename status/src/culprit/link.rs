@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::window::{Progress, Window, median};
-use super::{Culprit, CulpritCause, STARVED};
+use super::{Culprit, CulpritCause};
 use crate::snapshot::PeerLink;
 
 /// The least share of its time that the middle rank is in operations where links can be at fault.
@@ -54,7 +54,7 @@ pub(super) fn culprit(window: &Window) -> Option<Culprit> {
         _ => (common(&pairs, &all)?, None),
     };
     let ends: Vec<_> = std::iter::once(rank).chain(peer).collect();
-    if is_starved(window, &ends)? {
+    if has_starved(window, &ends)? {
         // Whoever has no core confirms late what has arrived in time.
         return None;
     }
@@ -93,7 +93,7 @@ fn common(bad: &BTreeSet<[u32; 2]>, all: &BTreeSet<[u32; 2]>) -> Option<u32> {
 }
 
 /// Whether an end lacks cores more than other ranks do, or than the other end where there are none.
-fn is_starved(window: &Window, ends: &[u32]) -> Option<bool> {
+fn has_starved(window: &Window, ends: &[u32]) -> Option<bool> {
     let shares: Option<Vec<_>> = ends
         .iter()
         .map(|end| window.rank(*end)?.kept_share())
@@ -105,7 +105,7 @@ fn is_starved(window: &Window, ends: &[u32]) -> Option<bool> {
         true => window.usual_kept_share(ends)?,
         false => least,
     };
-    Some(most >= usual + STARVED)
+    Some(super::is_starved(most, usual))
 }
 
 /// Its links that have carried enough to judge them.
