@@ -210,7 +210,8 @@ fn a_product_of_sharded_matrices_is_compiled_with_its_collective() {
     );
 }
 
-/// A convolution of two groups with its gradients, pools with theirs, and an index, on eight devices.
+/// A convolution of two groups with its gradients, pools with theirs, and an index, on eight
+/// devices.
 fn windows() -> Graph {
     let some = |number| NonZeroUsize::new(number).unwrap();
     let range = |window, stride, padding| WindowRange {

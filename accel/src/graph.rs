@@ -15,7 +15,7 @@ use crate::{Accelerator, DeviceId, ElementType, Error};
 mod op;
 mod result;
 
-pub use op::{GraphOp, Groups, PerDevice, Rows};
+pub use op::{GraphOp, Groups, PerDevice, TableRows};
 
 /// Elements in a row.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -77,8 +77,8 @@ impl Graph {
     /// that those who read errors and profiles of the program know.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for values that are not there, or without elements, and for reduce ops
-    /// by which there is no pooling or index; [`Error::ElementMismatch`], [`Error::LengthMismatch`],
+    /// [`Error::Unsupported`] for values that are not there, or without elements, and for reduce
+    /// ops by which there is no pooling or index; [`Error::ElementMismatch`], [`Error::LengthMismatch`],
     /// [`Error::CountMismatch`], [`Error::ShapeTooLarge`]; of collectives [`Error::UnknownDevice`]
     /// and [`Error::DeviceRepeated`].
     pub fn add(&mut self, op: GraphOp, operands: &[usize], origin: &str) -> Result<usize, Error> {

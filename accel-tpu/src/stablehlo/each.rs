@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use meshwork_accel::{ElementType, PerDevice, ReduceOp, Region, Rows};
+use meshwork_accel::{ElementType, PerDevice, ReduceOp, Region, TableRows};
 
 use super::arrange::{Sizes, combiner, finish, flat, list, shaped};
 use super::choose::{Taken, places, rows, taken};
@@ -58,7 +58,7 @@ pub(super) fn one_hot(
 
 /// The program that adds rows, of which each device has others, by their indices; `None` for what
 /// has no sum. 16-bit floats are added in `f32`, and rounded once.
-pub(super) fn add_rows([indices, by]: [Vector; 2], rows: &Rows) -> Option<String> {
+pub(super) fn add_rows([indices, by]: [Vector; 2], rows: &TableRows) -> Option<String> {
     if !ReduceOp::Sum.supports(by.element) {
         return None;
     }
@@ -97,7 +97,7 @@ pub(super) fn add_rows([indices, by]: [Vector; 2], rows: &Rows) -> Option<String
 
 /// The program that takes rows, of which each device has others, by their indices; zeros for those
 /// of others.
-pub(super) fn take_rows(element: ElementType, indices: Vector, rows: &Rows) -> String {
+pub(super) fn take_rows(element: ElementType, indices: Vector, rows: &TableRows) -> String {
     let sizes = [1, rows.count, rows.width];
     let from = flat(element, rows.count * rows.width);
     let mut main = Function::new(&[from, indices.into()]);
@@ -107,7 +107,12 @@ pub(super) fn take_rows(element: ElementType, indices: Vector, rows: &Rows) -> S
 }
 
 /// The places of indices among the rows that a device has.
-fn own_places(main: &mut Function, value: &str, indices: Vector, rows: &Rows) -> (String, Type) {
+fn own_places(
+    main: &mut Function,
+    value: &str,
+    indices: Vector,
+    rows: &TableRows,
+) -> (String, Type) {
     let (places, all) = places(main, value, indices);
     let first = number(main, rows.first.values());
     let first = main.broadcast(&first, all);

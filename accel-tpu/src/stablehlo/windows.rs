@@ -213,8 +213,8 @@ impl<'a> Pooled<'a> {
             .value("reshape", &[(wide.as_str(), to)], "", images)
     }
 
-    /// The sum of something of all windows that each index is in: of what is as far apart as windows
-    /// are, by windows from behind.
+    /// The sum of something of all windows that each index is in: of what is as far apart as
+    /// windows are, by windows from behind.
     fn spread(&mut self, shares: &str) -> Option<String> {
         let (mut edges, mut interior, mut sizes) = (vec![[0, 0]], vec![0], self.over.images());
         let along = self.over.along().iter().zip(self.over.counts());

@@ -54,7 +54,7 @@ pub type Groups = Vec<Vec<usize>>;
 
 /// Some rows of a table, of which each device may have others.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Rows {
+pub struct TableRows {
     /// The index of the first one.
     pub first: PerDevice<usize>,
     /// How many there are.
@@ -99,14 +99,14 @@ pub enum GraphOp {
     Step(StridedSlice),
     /// The elements along the middle one of three axes at the indices that are the second operand.
     Take([usize; 3]),
-    /// The rows of the first operand at the indices that are the second, and zeros for those of rows
-    /// that a device does not have.
-    TakeRows(Rows),
+    /// The rows of the first operand at the indices that are the second, and zeros for those of
+    /// rows that a device does not have.
+    TakeRows(TableRows),
     /// A row for each index, with 1 for its class, of a range of them.
     OneHot(PerDevice<Range<usize>>, ElementType),
     /// Sums of rows of numbers, which are the second operand, by the indices that are the first:
     /// zeros where there are none. An index that no row has counts for nothing.
-    AddRows(Rows),
+    AddRows(TableRows),
     /// Sums of products of windows of the first operand with the second, the filter.
     Convolution(ConvolutionShape),
     /// The gradient of such sums by the images: the first operand is that by the sums, the second
@@ -183,7 +183,7 @@ impl GraphOp {
     }
 }
 
-impl Rows {
+impl TableRows {
     /// The first one, if it is the same for all, and there are as many and as wide as in another.
     fn beside(&self, other: &Self) -> Option<&usize> {
         let is_alike = self.count == other.count && self.width == other.width;

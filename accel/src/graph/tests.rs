@@ -42,9 +42,9 @@ fn windows(channels: usize) -> ImageWindows {
     ImageWindows::new(2, &[along], channels).unwrap()
 }
 
-fn rows(first: PerDevice<usize>) -> Rows {
+fn rows(first: PerDevice<usize>) -> TableRows {
     let (count, width) = (3, 5);
-    Rows {
+    TableRows {
         first,
         count,
         width,
@@ -422,7 +422,7 @@ fn ops_that_differ_by_device_are_one_and_others_are_not() {
     assert_eq!(joined([hot(0..2), hot(2..4)]), Some(expected));
     let expected = GraphOp::Constant(ElementType::U8, each(vec![vec![1], vec![2]]));
     assert_eq!(joined([constant(1), constant(2)]), Some(expected));
-    let wider = Rows { width: 6, ..all(0) };
+    let wider = TableRows { width: 6, ..all(0) };
     for unlike in [
         [hot(0..2), hot(2..5)],
         [cut(0), constant(1)],

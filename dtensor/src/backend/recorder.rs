@@ -457,8 +457,8 @@ impl Backend {
         self.0.recorder.as_ref()
     }
 
-    /// An op that devices have in graphs only, on the device of its operands; none where it is to be
-    /// carried out.
+    /// An op that devices have in graphs only, on the device of its operands; none where it is to
+    /// be carried out.
     pub(crate) fn in_graph(&self, op: GraphOp, of: &[&DeviceBlock]) -> BackendResult {
         self.by(self.recorder(), 0, |recorder| {
             let of = of.iter().map(|block| self.own(block));

@@ -1,7 +1,7 @@
 //! What devices have in graphs only: taken note of where a step becomes a graph, and else left to
 //! the host.
 
-use meshwork_accel::{ElementType, GraphOp, PerDevice, Rows};
+use meshwork_accel::{ElementType, GraphOp, PerDevice, TableRows};
 use meshwork_layout::Shape;
 
 use super::Local;
@@ -100,8 +100,8 @@ impl<T: Scalar> Local<T> {
 }
 
 /// The rows of a block of a table.
-fn rows(first: usize, sizes: &[usize]) -> Rows {
-    Rows {
+fn rows(first: usize, sizes: &[usize]) -> TableRows {
+    TableRows {
         first: PerDevice::all(first),
         count: sizes[0],
         width: sizes[1],

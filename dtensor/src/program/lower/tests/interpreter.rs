@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use meshwork_accel::{
-    ElementType, Graph, GraphOp, Pairwise, PerDevice, Pointwise, ReduceOp, Rows, StridedSlice,
+    ElementType, Graph, GraphOp, Pairwise, PerDevice, Pointwise, ReduceOp, StridedSlice, TableRows,
 };
 
 use crate::Scalar;
@@ -188,7 +188,7 @@ fn moved(op: &GraphOp, of: &[&Values], device: usize) -> Vec<f64> {
                 classes.map(move |class| f64::from(class as f64 == *index))
             })
             .collect(),
-        GraphOp::AddRows(Rows {
+        GraphOp::AddRows(TableRows {
             first,
             count,
             width,
@@ -203,7 +203,7 @@ fn moved(op: &GraphOp, of: &[&Values], device: usize) -> Vec<f64> {
             }
             sums
         }
-        GraphOp::TakeRows(Rows {
+        GraphOp::TakeRows(TableRows {
             first,
             count,
             width,
