@@ -7,10 +7,13 @@ mod choose;
 mod collective;
 mod compute;
 mod convert;
+mod convolution;
 mod each;
 mod elements;
+mod index;
 mod module;
 mod sample;
+mod windows;
 
 use std::fmt::{self, Display, Write};
 use std::ops::Range;

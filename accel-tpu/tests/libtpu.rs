@@ -11,10 +11,15 @@
 mod plugins;
 
 use std::env;
+use std::num::NonZeroUsize;
 
+use meshwork_accel::{
+    ConvolutionShape, ElementType, Graph, GraphOp, ImageWindows, ReduceOp, Vector, WindowRange,
+};
 use meshwork_accel_tpu::tpu::{ENVIRONMENT, Slice, TopologyName, is_environment_set, topology};
 use meshwork_accel_tpu::{
     CollectiveProgram, CompileOptions, Error, Live, PjrtClient, Platform, Plugin, Status, Topology,
+    module,
 };
 use meshwork_core::tpu::{RingDims, TpuRings};
 use meshwork_core::{DeviceSpec, Mesh};
@@ -201,6 +206,68 @@ fn a_product_of_sharded_matrices_is_compiled_with_its_collective() {
                     .any(|name| name.contains("reduce-scatter") || name.contains("all-reduce")),
                 "{text:?}"
             );
+        },
+    );
+}
+
+/// A convolution of two groups with its gradients, pools with theirs, and an index, on eight
+/// devices.
+fn windows() -> Graph {
+    let some = |number| NonZeroUsize::new(number).unwrap();
+    let range = |window, stride, padding| WindowRange {
+        size: 16,
+        window: some(window),
+        stride: some(stride),
+        dilation: some(1),
+        padding,
+    };
+    let vector = |sizes: &[usize]| Vector {
+        element: ElementType::F32,
+        len: sizes.iter().product(),
+    };
+    let over = ImageWindows::new(4, &[range(3, 1, [1, 1]); 2], 8).unwrap();
+    let shape = ConvolutionShape::new(over, 16, 2).unwrap();
+    let pooled = ImageWindows::new(4, &[range(3, 2, [0, 1]); 2], 16).unwrap();
+    let inputs = vec![vector(&shape.over().images()), vector(&shape.filter())];
+    let mut graph = Graph::new(8, inputs);
+    let mut add = |op, operands: &[usize]| graph.add(op, operands, "windows").unwrap();
+    let sums = add(GraphOp::Convolution(shape.clone()), &[0, 1]);
+    let largest = add(GraphOp::Pool(ReduceOp::Max, pooled.clone()), &[sums]);
+    let mean = add(GraphOp::Pool(ReduceOp::Mean, pooled.clone()), &[sums]);
+    let slopes = add(
+        GraphOp::PoolGradient(ReduceOp::Max, pooled.clone()),
+        &[sums, largest],
+    );
+    let other = add(GraphOp::PoolGradient(ReduceOp::Mean, pooled), &[sums, mean]);
+    let by_images = add(
+        GraphOp::ConvolutionInputGradient(shape.clone()),
+        &[slopes, 1],
+    );
+    let by_filter = add(GraphOp::ConvolutionFilterGradient(shape), &[0, other]);
+    let all = GraphOp::AllReduce(ReduceOp::Sum, vec![(0..8).collect()]);
+    let by_filter = add(all, &[by_filter]);
+    let index = add(
+        GraphOp::ArgReduce(ReduceOp::Max, [4 * 16 * 16, 16, 1]),
+        &[sums],
+    );
+    for output in [by_images, by_filter, index] {
+        graph.output(output).unwrap();
+    }
+    graph
+}
+
+#[test]
+fn windows_and_their_gradients_are_compiled_for_a_slice_as_one_program() {
+    with_libtpu(
+        "windows_and_their_gradients_are_compiled_for_a_slice_as_one_program",
+        |plugin| {
+            let topology = named(plugin, "v5e:2x4");
+            let options = CompileOptions::replicas(8).on(topology.devices());
+            let text = module(&windows()).unwrap();
+            let program = topology.compile(text.as_bytes(), &options).unwrap();
+            assert_eq!(program.outputs().unwrap(), 3);
+            let optimized = program.optimized().unwrap();
+            assert_eq!(optimized.collectives().count(), 1, "one sum over devices");
         },
     );
 }

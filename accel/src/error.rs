@@ -192,6 +192,26 @@ pub enum Error {
         /// How many there may be.
         most: usize,
     },
+    /// A window of a convolution or of a pooling is larger than what it moves over.
+    #[error(
+        "a window reaches over {window} indices of an axis that has {size} with its padding: take a smaller one, or pad"
+    )]
+    WindowTooLarge {
+        /// From its first index to behind its last.
+        window: usize,
+        /// The size of the axis with its padding.
+        size: usize,
+    },
+    /// Channels or outputs of a convolution are no multiple of its groups.
+    #[error(
+        "{channels} channels cannot be parted into {groups} groups of one size: give a number that divides them"
+    )]
+    UnequalGroups {
+        /// How many there are.
+        channels: usize,
+        /// How many groups.
+        groups: usize,
+    },
     /// The backend is not there at all: its library or its devices are missing.
     #[error("{backend} is not available: {library} {absence}; {remedy}")]
     Unavailable {

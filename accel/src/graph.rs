@@ -13,8 +13,9 @@
 use crate::{Accelerator, DeviceId, ElementType, Error};
 
 mod op;
+mod result;
 
-pub use op::{GraphOp, Groups, PerDevice};
+pub use op::{GraphOp, Groups, PerDevice, TableRows};
 
 /// Elements in a row.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -76,9 +77,10 @@ impl Graph {
     /// that those who read errors and profiles of the program know.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for values that are not there, or without elements;
-    /// [`Error::ElementMismatch`], [`Error::LengthMismatch`], [`Error::CountMismatch`],
-    /// [`Error::UnsupportedElement`], [`Error::UnsupportedOp`].
+    /// [`Error::Unsupported`] for values that are not there, or without elements, and for reduce
+    /// ops by which there is no pooling or index; [`Error::ElementMismatch`], [`Error::LengthMismatch`],
+    /// [`Error::CountMismatch`], [`Error::ShapeTooLarge`]; of collectives [`Error::UnknownDevice`]
+    /// and [`Error::DeviceRepeated`].
     pub fn add(&mut self, op: GraphOp, operands: &[usize], origin: &str) -> Result<usize, Error> {
         let known = operands.iter().map(|number| self.value(*number));
         let known: Vec<Vector> = known.collect::<Result<_, _>>()?;
@@ -213,3 +215,6 @@ pub trait Graphs: Accelerator {
         kept: &[usize],
     ) -> Result<Vec<Vec<Self::Buffer>>, Error>;
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,9 +24,9 @@
 //! Map of the crate: `element_type` and `element` (what can be moved and reduced), `reduce_op` and
 //! `reduce` (what each op means, on host slices), `kernel` (the loops), `device` and
 //! `device_buffer` (what is known of one), `accelerator` (the trait), `capability`, `communicator`,
-//! `compute`, `arrange`, `strided_slice` and `graph` (what some backends can do beyond it),
-//! `number` and `convert` (what an element is as one of another type), `shape` (what they check
-//! first), `memory_budget` (what they keep a memory limit by), `pinned_buffer` (pinned host
+//! `compute`, `arrange`, `strided_slice`, `windows` and `graph` (what some backends can do beyond
+//! it), `number` and `convert` (what an element is as one of another type), `shape` (what they
+//! check first), `memory_budget` (what they keep a memory limit by), `pinned_buffer` (pinned host
 //! memory), `error`, `conformance` (the suite).
 
 #[cfg(target_endian = "big")]
@@ -57,6 +57,7 @@ mod reduce_op;
 mod rounding;
 mod shape;
 mod strided_slice;
+mod windows;
 
 pub use accelerator::Accelerator;
 pub use arrange::{Arrange, Arrangement, Fold, Region};
@@ -72,7 +73,7 @@ pub use device_buffer::{DeviceBuffer, extent};
 pub use element::{Element, ElementTask};
 pub use element_type::ElementType;
 pub use error::{Absence, Error};
-pub use graph::{Graph, GraphOp, Graphs, Groups, Node, PerDevice, Vector};
+pub use graph::{Graph, GraphOp, Graphs, Groups, Node, PerDevice, TableRows, Vector};
 pub use memory_budget::{MemoryBudget, MemoryReservation};
 pub use pinned_buffer::{HostMemory, NotPinned, PinnedBuffer};
 pub use reduce::{Reduction, balanced_split, reduce_slice};
@@ -80,6 +81,7 @@ pub use reduce_op::ReduceOp;
 pub use rounding::{nearest_bf16, nearest_f16};
 pub use shape::BufferShape;
 pub use strided_slice::{StridedRange, StridedSlice};
+pub use windows::{ConvolutionShape, ImageWindows, WindowRange};
 
 // Callers that hold 16-bit floats must name the very types that are elements here.
 pub use half::{bf16, f16};

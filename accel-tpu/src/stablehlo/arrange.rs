@@ -98,33 +98,58 @@ pub(super) fn arrange(to: &Arrangement, element: ElementType) -> String {
 /// have. 16-bit floats are computed in `f32`, and rounded once.
 pub(super) fn fold(op: ReduceOp, sizes: [usize; 3], element: ElementType) -> Option<String> {
     let wide = computed_in(element);
-    let neutral = neutral(op, wide).filter(|_| op.supports(element))?;
-    let [outer, len, inner] = sizes;
-    let from = flat(element, outer * len * inner);
+    let from = flat(element, sizes.iter().product());
     let mut main = Function::new(&[from]);
     let kind = Type::Array(element, Sizes::of(&sizes));
     let value = main.value("reshape", &[("%arg0", from)], "", kind);
     let value = convert(&mut main, &value, kind, kind.of(wide));
-    let scalar = Type::Scalar(wide);
-    let first = main.constant(neutral, scalar);
-    let region = format!(
-        " ({{\n  ^bb0(%a: {scalar}, %b: {scalar}):\n    \
-         %r = \"stablehlo.{}\"(%a, %b) : ({scalar}, {scalar}) -> {scalar}\n    \
-         \"stablehlo.return\"(%r) : ({scalar}) -> ()\n  }}) {{dimensions = array<i64: 1>}}",
-        plain(op, element)
-    );
-    let folded = Type::Array(wide, Sizes::of(&[outer, inner]));
-    let operands = [(value.as_str(), kind.of(wide)), (first.as_str(), scalar)];
-    let value = main.value("reduce", &operands, &region, folded);
-    let narrow = convert(&mut main, &value, folded, folded.of(element));
-    let flat = flat(element, outer * inner);
-    let value = main.value(
-        "reshape",
-        &[(narrow.as_str(), folded.of(element))],
-        "",
-        flat,
-    );
+    let along = Folded {
+        op,
+        element: wide,
+        sizes: &sizes,
+        axes: &[1],
+    };
+    let (value, made) = folded(&mut main, &along, &value).filter(|_| op.supports(element))?;
+    let narrow = convert(&mut main, &value, made, made.of(element));
+    let flat = flat(element, sizes[0] * sizes[2]);
+    let operand = [(narrow.as_str(), made.of(element))];
+    let value = main.value("reshape", &operand, "", flat);
     Some(main.finish(&value, flat))
+}
+
+/// An array whose elements along some axes are made one.
+pub(super) struct Folded<'a> {
+    pub(super) op: ReduceOp,
+    pub(super) element: ElementType,
+    pub(super) sizes: &'a [usize],
+    pub(super) axes: &'a [usize],
+}
+
+/// Appends that, without these axes; `None` for an op without a fold.
+pub(super) fn folded(main: &mut Function, by: &Folded<'_>, value: &str) -> Option<(String, Type)> {
+    let scalar = Type::Scalar(by.element);
+    let first = main.constant(neutral(by.op, by.element)?, scalar);
+    let rest = format!(
+        " ({}) {{dimensions = {}}}",
+        combiner(plain(by.op, by.element), scalar),
+        list(by.axes.iter().copied())
+    );
+    let left = by.sizes.iter().enumerate();
+    let left = left.filter(|(axis, _)| !by.axes.contains(axis));
+    let left: Vec<usize> = left.map(|(_, size)| *size).collect();
+    let made = Type::Array(by.element, Sizes::of(&left));
+    let kind = Type::Array(by.element, Sizes::of(by.sizes));
+    let operands = [(value, kind), (first.as_str(), scalar)];
+    Some((main.value("reduce", &operands, &rest, made), made))
+}
+
+/// The function of two scalars that an operation does.
+pub(super) fn combiner(operation: &str, scalar: Type) -> String {
+    format!(
+        "{{\n  ^bb0(%a: {scalar}, %b: {scalar}):\n    \
+         %r = \"stablehlo.{operation}\"(%a, %b) : ({scalar}, {scalar}) -> {scalar}\n    \
+         \"stablehlo.return\"(%r) : ({scalar}) -> ()\n  }}"
+    )
 }
 
 /// The program that makes each element along the middle axis the op of it and all before it; `None`
@@ -182,7 +207,7 @@ pub(super) fn flat(element: ElementType, len: usize) -> Type {
 }
 
 /// Numbers as an attribute has them.
-pub(super) fn list(numbers: impl Iterator<Item = usize>) -> String {
+pub(super) fn list(numbers: impl Iterator<Item = impl Display>) -> String {
     let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
     match numbers.is_empty() {
         true => "array<i64>".to_owned(),
@@ -191,7 +216,7 @@ pub(super) fn list(numbers: impl Iterator<Item = usize>) -> String {
 }
 
 /// The neutral element, as MLIR writes it; `None` for ops without a fold.
-fn neutral(op: ReduceOp, element: ElementType) -> Option<&'static str> {
+pub(super) fn neutral(op: ReduceOp, element: ElementType) -> Option<&'static str> {
     use ElementType as E;
     Some(match (op, element) {
         (ReduceOp::Sum, E::F32 | E::F64) => "0.0",

@@ -38,26 +38,39 @@ pub(super) fn step(by: &StridedSlice, element: ElementType) -> String {
 /// The program that takes the elements at the indices given along the middle axis, of which there
 /// are some, and zeros for indices that it does not have.
 pub(super) fn take(sizes: [usize; 3], element: ElementType, indices: Vector) -> String {
-    let [outer, len, inner] = sizes;
-    let from = flat(element, outer * len * inner);
+    let from = flat(element, sizes.iter().product());
     let mut main = Function::new(&[from, indices.into()]);
-    let (whole, kind) = shaped(&mut main, "%arg0", from, &sizes);
-    let (places, all) = places(&mut main, "%arg1", indices);
-    let taken = Type::Array(kind.element(), Sizes::of(&[outer, indices.len, inner]));
+    let (places, _) = places(&mut main, "%arg1", indices);
+    let count = indices.len;
+    taken(main, &Taken { sizes, count }, from, &places)
+}
+
+/// So many elements along the middle one of three axes.
+pub(super) struct Taken {
+    pub(super) sizes: [usize; 3],
+    pub(super) count: usize,
+}
+
+/// The rest of that program, by the indices as what they are compared as.
+pub(super) fn taken(mut main: Function, of: &Taken, from: Type, places: &str) -> String {
+    let [outer, len, inner] = of.sizes;
+    let (whole, kind) = shaped(&mut main, "%arg0", from, &of.sizes);
+    let all = flat(ElementType::I64, of.count);
+    let taken = Type::Array(kind.element(), Sizes::of(&[outer, of.count, inner]));
     let attributes = format!(
         " {{dimension_numbers = #stablehlo.gather<offset_dims = [0, 2], collapsed_slice_dims = [1], \
          start_index_map = [1], index_vector_dim = 1>, \
          slice_sizes = array<i64: {outer}, 1, {inner}>, indices_are_sorted = false}}"
     );
-    let operands = [(whole.as_str(), kind), (places.as_str(), all)];
+    let operands = [(whole.as_str(), kind), (places, all)];
     let value = main.value("gather", &operands, &attributes, taken);
     let (first, end) = (
         main.constant("0", all),
         main.constant(&len.to_string(), all),
     );
     let signed = "SIGNED";
-    let from_first = compared(&mut main, "GE", signed, all, [&places, &first]);
-    let before_end = compared(&mut main, "LT", signed, all, [&places, &end]);
+    let from_first = compared(&mut main, "GE", signed, all, [places, &first]);
+    let before_end = compared(&mut main, "LT", signed, all, [places, &end]);
     let truth = all.of(ElementType::Bool);
     let both = [(from_first.as_str(), truth), (before_end.as_str(), truth)];
     let inside = main.value("and", &both, "", truth);
@@ -68,7 +81,7 @@ pub(super) fn take(sizes: [usize; 3], element: ElementType, indices: Vector) -> 
         main,
         &value,
         taken,
-        flat(element, outer * indices.len * inner),
+        flat(from.element(), outer * of.count * inner),
     )
 }
 
@@ -126,7 +139,7 @@ pub(super) fn places(main: &mut Function, value: &str, indices: Vector) -> (Stri
 }
 
 /// A vector along one axis of others.
-fn along(main: &mut Function, value: &str, kind: Type, axis: usize, of: Type) -> String {
+pub(super) fn along(main: &mut Function, value: &str, kind: Type, axis: usize, of: Type) -> String {
     let attributes = format!(" {{broadcast_dimensions = array<i64: {axis}>}}");
     let to = of.of(kind.element());
     main.value("broadcast_in_dim", &[(value, kind)], &attributes, to)

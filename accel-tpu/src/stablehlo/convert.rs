@@ -50,7 +50,8 @@ pub(super) fn compared(
     main.value("compare", &operands, &attributes, truth)
 }
 
-const fn order(element: ElementType) -> &'static str {
+/// How elements of a type are compared.
+pub(super) const fn order(element: ElementType) -> &'static str {
     use ElementType as E;
     match element {
         E::U8 | E::U16 | E::U32 | E::U64 | E::Bool => "UNSIGNED",

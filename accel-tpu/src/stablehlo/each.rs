@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use meshwork_accel::{ElementType, PerDevice, ReduceOp, Region};
+use meshwork_accel::{ElementType, PerDevice, ReduceOp, Region, TableRows};
 
-use super::arrange::{Sizes, finish, flat, list, shaped};
-use super::choose::{places, rows};
+use super::arrange::{Sizes, combiner, finish, flat, list, shaped};
+use super::choose::{Taken, places, rows, taken};
 use super::elements::{computed_in, convert};
 use super::{Function, Type, Vector};
 
@@ -58,33 +58,25 @@ pub(super) fn one_hot(
 
 /// The program that adds rows, of which each device has others, by their indices; `None` for what
 /// has no sum. 16-bit floats are added in `f32`, and rounded once.
-pub(super) fn add_rows(
-    [indices, by]: [Vector; 2],
-    firsts: &[usize],
-    [rows, width]: [usize; 2],
-) -> Option<String> {
+pub(super) fn add_rows([indices, by]: [Vector; 2], rows: &TableRows) -> Option<String> {
     if !ReduceOp::Sum.supports(by.element) {
         return None;
     }
+    let width = rows.width;
     let wide = computed_in(by.element);
     let mut main = Function::new(&[indices.into(), by.into()]);
-    let (places, all) = places(&mut main, "%arg0", indices);
-    let first = number(&mut main, firsts);
-    let first = main.broadcast(&first, all);
-    let operands = [(places.as_str(), all), (first.as_str(), all)];
-    let places = main.value("subtract", &operands, "", all);
+    let (places, all) = own_places(&mut main, "%arg0", indices, rows);
     let given = Type::Array(by.element, Sizes::of(&[indices.len, width]));
     let updates = main.value("reshape", &[("%arg1", by.into())], "", given);
     let updates = convert(&mut main, &updates, given, given.of(wide));
-    let sums = Type::Array(wide, Sizes::of(&[rows, width]));
+    let sums = Type::Array(wide, Sizes::of(&[rows.count, width]));
     let zeros = main.constant(if wide.is_float() { "0.0" } else { "0" }, sums);
     let scalar = Type::Scalar(wide);
     let rest = format!(
-        " ({{\n  ^bb0(%a: {scalar}, %b: {scalar}):\n    \
-         %r = \"stablehlo.add\"(%a, %b) : ({scalar}, {scalar}) -> {scalar}\n    \
-         \"stablehlo.return\"(%r) : ({scalar}) -> ()\n  }}) {{scatter_dimension_numbers = \
+        " ({}) {{scatter_dimension_numbers = \
          #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0], \
-         scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}"
+         scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}",
+        combiner("add", scalar)
     );
     let operands = [
         (zeros.as_str(), sums),
@@ -93,7 +85,7 @@ pub(super) fn add_rows(
     ];
     let added = main.value("scatter", &operands, &rest, sums);
     let narrow = convert(&mut main, &added, sums, sums.of(by.element));
-    let row = flat(by.element, rows * width);
+    let row = flat(by.element, rows.count * width);
     let value = main.value(
         "reshape",
         &[(narrow.as_str(), sums.of(by.element))],
@@ -101,6 +93,31 @@ pub(super) fn add_rows(
         row,
     );
     Some(main.finish(&value, row))
+}
+
+/// The program that takes rows, of which each device has others, by their indices; zeros for those
+/// of others.
+pub(super) fn take_rows(element: ElementType, indices: Vector, rows: &TableRows) -> String {
+    let sizes = [1, rows.count, rows.width];
+    let from = flat(element, rows.count * rows.width);
+    let mut main = Function::new(&[from, indices.into()]);
+    let (places, _) = own_places(&mut main, "%arg1", indices, rows);
+    let count = indices.len;
+    taken(main, &Taken { sizes, count }, from, &places)
+}
+
+/// The places of indices among the rows that a device has.
+fn own_places(
+    main: &mut Function,
+    value: &str,
+    indices: Vector,
+    rows: &TableRows,
+) -> (String, Type) {
+    let (places, all) = places(main, value, indices);
+    let first = number(main, rows.first.values());
+    let first = main.broadcast(&first, all);
+    let operands = [(places.as_str(), all), (first.as_str(), all)];
+    (main.value("subtract", &operands, "", all), all)
 }
 
 /// The program that has these elements, each device its own.

@@ -14,10 +14,11 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use meshwork_accel::{ElementType, Error, Graph, GraphOp, Node};
+use meshwork_accel::{ConvolutionShape, ElementType, Error, Graph, GraphOp, Node};
 
 use super::arrange::MOST_AXES;
-use super::{Collective, IN_PLACE, Kernel, Type, Vector, each};
+use super::convolution::{Pass, pass};
+use super::{Collective, IN_PLACE, Kernel, Type, Vector, each, index, windows};
 
 /// A graph as StableHLO, of one replica for each of its devices.
 ///
@@ -140,9 +141,28 @@ fn program(op: &GraphOp, of: &[Vector], made: Vector) -> Result<String, Error> {
         GraphOp::Scan(op, sizes) => Kernel::Scan(*op, *sizes, element),
         GraphOp::Step(by) => Kernel::Step(by.clone(), element),
         GraphOp::Take(sizes) => Kernel::Take(*sizes, element, second(of)?),
-        other => return differing(other, of, made),
+        other => {
+            return match in_graphs(other, element) {
+                Some(text) => text.ok_or_else(|| refused(op, element)),
+                None => differing(other, of, made),
+            };
+        }
     };
     kernel.program().ok_or_else(|| refused(op, element))
+}
+
+/// Ops that devices have in graphs only; none for another op, and no text for elements that they do
+/// not have.
+fn in_graphs(op: &GraphOp, element: ElementType) -> Option<Option<String>> {
+    Some(match op {
+        GraphOp::ArgReduce(by, sizes) => index::arg_reduce(*by, *sizes, element),
+        GraphOp::Convolution(shape) => pass(Pass::Sums, shape, element),
+        GraphOp::ConvolutionInputGradient(shape) => pass(Pass::ByImages, shape, element),
+        GraphOp::ConvolutionFilterGradient(shape) => pass(Pass::ByFilter, shape, element),
+        GraphOp::Pool(by, over) => windows::pool(*by, over, element),
+        GraphOp::PoolGradient(by, over) => windows::pool_gradient(*by, over, element),
+        _ => return None,
+    })
 }
 
 /// Ops that may differ from device to device, and collectives.
@@ -163,9 +183,8 @@ fn differing(op: &GraphOp, of: &[Vector], made: Vector) -> Result<String, Error>
             Some(classes) => Kernel::OneHot(first, classes.clone(), *to).program(),
             None => each::one_hot(first, classes.values(), *to),
         },
-        GraphOp::AddRows { first, rows, width } => {
-            each::add_rows([of[0], second(of)?], first.values(), [*rows, *width])
-        }
+        GraphOp::AddRows(rows) => each::add_rows([first, second(of)?], rows),
+        GraphOp::TakeRows(rows) => Some(each::take_rows(element, second(of)?, rows)),
         GraphOp::AllReduce(by, groups) => Collective::AllReduce(*by, first).within(groups),
         GraphOp::Permute(pairs) => Collective::Permute(first, pairs.clone()).within(&[]),
         GraphOp::AllGather(groups) => Collective::AllGather(first).within(groups),
@@ -191,6 +210,10 @@ fn axes(op: &GraphOp) -> Result<(), Error> {
         GraphOp::Cut(part) | GraphOp::Paste(part) => part.first().whole().len(),
         GraphOp::Arrange(to) => to.from().len().max(to.to().len()),
         GraphOp::Step(by) => by.whole().len(),
+        GraphOp::Convolution(shape)
+        | GraphOp::ConvolutionInputGradient(shape)
+        | GraphOp::ConvolutionFilterGradient(shape) => convolved_axes(shape),
+        GraphOp::Pool(_, over) | GraphOp::PoolGradient(_, over) => over.along().len() + 2,
         _ => 0,
     };
     let most = MOST_AXES;
@@ -200,12 +223,19 @@ fn axes(op: &GraphOp) -> Result<(), Error> {
     }
 }
 
+/// The axes of a filter of several groups are one more, for a while.
+fn convolved_axes(shape: &ConvolutionShape) -> usize {
+    let filter = shape.filter().len();
+    filter + usize::from(shape.groups() > 1)
+}
+
 /// Why there is no program of an op.
 fn refused(op: &GraphOp, element: ElementType) -> Error {
     match op {
         GraphOp::Reduce(op)
         | GraphOp::Fold(op, _)
         | GraphOp::Scan(op, _)
+        | GraphOp::ArgReduce(op, _)
         | GraphOp::AllReduce(op, _)
         | GraphOp::ReduceScatter(op, _) => Error::UnsupportedOp { op: *op, element },
         _ => Error::UnsupportedElement { element },

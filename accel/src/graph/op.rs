@@ -1,12 +1,10 @@
-//! The ops of graphs, and what each makes of its operands.
+//! The ops of graphs; what each makes of its operands is in `result`.
 
 use std::ops::Range;
 
-use super::Vector;
-use crate::shape::count;
 use crate::{
-    Arrangement, ElementType, Error, Pairwise, Pointwise, ProductShape, ReduceOp, Region,
-    StridedSlice,
+    Arrangement, ConvolutionShape, ElementType, ImageWindows, Pairwise, Pointwise, ProductShape,
+    ReduceOp, Region, StridedSlice,
 };
 
 /// What each device has of its own: one for all, or one for each in their order.
@@ -54,6 +52,17 @@ impl<T: Eq> PerDevice<T> {
 /// Devices, by their place, that exchange among themselves; groups of one size have all devices.
 pub type Groups = Vec<Vec<usize>>;
 
+/// Some rows of a table, of which each device may have others.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TableRows {
+    /// The index of the first one.
+    pub first: PerDevice<usize>,
+    /// How many there are.
+    pub count: usize,
+    /// How many elements a row has.
+    pub width: usize,
+}
+
 /// What a device does with its values, or devices with each other's.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -83,22 +92,34 @@ pub enum GraphOp {
     Fold(ReduceOp, [usize; 3]),
     /// Each element along the middle one of three axes made the op of it and all before it.
     Scan(ReduceOp, [usize; 3]),
+    /// The index of the first of the smallest or largest elements along the middle one of three
+    /// axes, as `I64`. NaN is neither, but for one at index 0.
+    ArgReduce(ReduceOp, [usize; 3]),
     /// Some indices along each axis.
     Step(StridedSlice),
     /// The elements along the middle one of three axes at the indices that are the second operand.
     Take([usize; 3]),
+    /// The rows of the first operand at the indices that are the second, and zeros for those of
+    /// rows that a device does not have.
+    TakeRows(TableRows),
     /// A row for each index, with 1 for its class, of a range of them.
     OneHot(PerDevice<Range<usize>>, ElementType),
     /// Sums of rows of numbers, which are the second operand, by the indices that are the first:
     /// zeros where there are none. An index that no row has counts for nothing.
-    AddRows {
-        /// The index of the first row.
-        first: PerDevice<usize>,
-        /// How many rows come of it.
-        rows: usize,
-        /// How many numbers a row has.
-        width: usize,
-    },
+    AddRows(TableRows),
+    /// Sums of products of windows of the first operand with the second, the filter.
+    Convolution(ConvolutionShape),
+    /// The gradient of such sums by the images: the first operand is that by the sums, the second
+    /// the filter.
+    ConvolutionInputGradient(ConvolutionShape),
+    /// The gradient of such sums by the filter: the first operand is the images, the second the
+    /// gradient by the sums.
+    ConvolutionFilterGradient(ConvolutionShape),
+    /// The largest or the mean of each window, channel by channel; padding counts for nothing.
+    Pool(ReduceOp, ImageWindows),
+    /// The gradient of a pooling: the first operand is the images, the second the gradient by the
+    /// result. Of several largest elements of a window, which has no gaps then, the first has it.
+    PoolGradient(ReduceOp, ImageWindows),
     /// The op of the operands of each group, on all of its devices.
     AllReduce(ReduceOp, Groups),
     /// The operands of each group, one after the other, on all of its devices.
@@ -141,22 +162,14 @@ impl GraphOp {
                 })?;
                 Self::OneHot(own, *element)
             }
-            Self::AddRows { rows, width, .. } => {
-                let (rows, width) = (*rows, *width);
-                let own = each(ops, |op| match op {
-                    Self::AddRows {
-                        first,
-                        rows: own,
-                        width: wide,
-                    } if *own == rows && *wide == width => first.same(),
-                    _ => None,
-                })?;
-                Self::AddRows {
-                    first: own,
-                    rows,
-                    width,
-                }
-            }
+            Self::AddRows(rows) => Self::AddRows(rows.joined(each(ops, |op| match op {
+                Self::AddRows(own) => own.beside(rows),
+                _ => None,
+            })?)),
+            Self::TakeRows(rows) => Self::TakeRows(rows.joined(each(ops, |op| match op {
+                Self::TakeRows(own) => own.beside(rows),
+                _ => None,
+            })?)),
             _ => ops.iter().all(|op| *op == first).then(|| first.clone())?,
         };
         Some(joined)
@@ -168,113 +181,23 @@ impl GraphOp {
             _ => None,
         }
     }
+}
 
-    /// What is made of these operands.
-    pub(super) fn result(&self, devices: usize, of: &[Vector]) -> Result<Vector, Error> {
-        let (inputs, outputs) = (of.len(), self.operands());
-        if let Some(own) = self.differing().filter(|own| *own != devices) {
-            let (inputs, outputs) = (own, devices);
-            return Err(Error::CountMismatch { inputs, outputs });
+impl TableRows {
+    /// The first one, if it is the same for all, and there are as many and as wide as in another.
+    fn beside(&self, other: &Self) -> Option<&usize> {
+        let is_alike = self.count == other.count && self.width == other.width;
+        self.first.same().filter(|_| is_alike)
+    }
+
+    /// As many rows from other ones on.
+    fn joined(&self, first: PerDevice<usize>) -> Self {
+        let (count, width) = (self.count, self.width);
+        Self {
+            first,
+            count,
+            width,
         }
-        match (self, of) {
-            _ if inputs != outputs => Err(Error::CountMismatch { inputs, outputs }),
-            (Self::Constant(element, bytes), _) => constant(*element, bytes),
-            (_, [first, rest @ ..]) => self.of(*first, rest),
-            (_, []) => Err(Error::CountMismatch { inputs, outputs }),
-        }
-    }
-
-    const fn operands(&self) -> usize {
-        match self {
-            Self::Constant(..) => 0,
-            Self::Pairwise(_)
-            | Self::Reduce(_)
-            | Self::Product(_)
-            | Self::Paste(_)
-            | Self::AddRows { .. }
-            | Self::Take(_) => 2,
-            Self::Select => 3,
-            _ => 1,
-        }
-    }
-
-    /// Of how many devices each has something of its own; none where they do not differ.
-    fn differing(&self) -> Option<usize> {
-        let count = match self {
-            Self::Constant(_, bytes) => bytes.0.len(),
-            Self::Cut(part) | Self::Paste(part) => part.0.len(),
-            Self::OneHot(classes, _) => classes.0.len(),
-            Self::AddRows { first, .. } => first.0.len(),
-            _ => 1,
-        };
-        (count != 1).then_some(count)
-    }
-
-    fn of(&self, first: Vector, rest: &[Vector]) -> Result<Vector, Error> {
-        let resized = |len: usize| Vector { len, ..first };
-        Ok(match (self, rest) {
-            (Self::Pairwise(_) | Self::Reduce(_), [other]) => alike(first, *other)?,
-            (Self::Product(shape), [other]) => {
-                long(first, shape.left())?;
-                alike(resized(shape.right()), *other)?;
-                resized(shape.product())
-            }
-            (Self::Select, [yes, no]) => long(alike(*yes, *no)?, first.len)?,
-            (Self::Paste(part), [by]) => {
-                alike(resized(part.first().len()), *by)?;
-                part.values().iter().try_for_each(|own| {
-                    long(first, own.whole_len())?;
-                    long(*by, own.len()).map(|_| ())
-                })?;
-                first
-            }
-            (Self::AddRows { rows, width, .. }, [by]) => {
-                long(*by, count(&[first.len, *width])?)?;
-                let len = count(&[*rows, *width])?;
-                Vector { len, ..*by }
-            }
-            (Self::Take(sizes), [indices]) => {
-                long(first, count(sizes)?)?;
-                resized(count(&[sizes[0], indices.len, sizes[2]])?)
-            }
-            _ => return self.of_one(first),
-        })
-    }
-
-    fn of_one(&self, first: Vector) -> Result<Vector, Error> {
-        let resized = |len: usize| Vector { len, ..first };
-        Ok(match self {
-            Self::Convert(element) => Vector {
-                element: *element,
-                ..first
-            },
-            Self::Cut(part) => {
-                let len = part.first().len();
-                part.values().iter().try_for_each(|own| {
-                    long(first, own.whole_len())?;
-                    long(resized(own.len()), len).map(|_| ())
-                })?;
-                resized(len)
-            }
-            Self::Arrange(to) => long(first, to.from_len()).map(|_| resized(to.len()))?,
-            Self::Step(by) => long(first, by.whole_len()).map(|_| resized(by.len()))?,
-            Self::Fold(_, sizes) => {
-                long(first, count(sizes)?)?;
-                resized(sizes[0] * sizes[2])
-            }
-            Self::Scan(_, sizes) => long(first, count(sizes)?)?,
-            Self::OneHot(classes, element) => {
-                let (element, row) = (*element, classes.first().len());
-                let mut rows = classes.values().iter();
-                rows.try_for_each(|own| equal(own.len(), row))?;
-                let len = count(&[first.len, row])?;
-                Vector { element, len }
-            }
-            Self::AllGather(groups) => resized(count(&[first.len, shared(groups)?])?),
-            Self::ReduceScatter(_, groups) => resized(divided(first.len, shared(groups)?)?),
-            Self::AllToAll(groups) => divided(first.len, shared(groups)?).map(|_| first)?,
-            _ => first,
-        })
     }
 }
 
@@ -292,48 +215,4 @@ fn fits(one: &Region, other: &Region) -> bool {
         region.part().iter().map(ExactSizeIterator::len).collect()
     };
     one.whole() == other.whole() && lens(one) == lens(other)
-}
-
-fn constant(element: ElementType, bytes: &PerDevice<Vec<u8>>) -> Result<Vector, Error> {
-    let held = bytes.first().len();
-    let all = bytes.values().iter();
-    for own in all {
-        equal(own.len(), held)?;
-    }
-    let len = divided(held, element.size())?;
-    Ok(Vector { element, len })
-}
-
-fn equal(left: usize, right: usize) -> Result<(), Error> {
-    match left == right {
-        true => Ok(()),
-        false => Err(Error::LengthMismatch { left, right }),
-    }
-}
-
-fn long(vector: Vector, len: usize) -> Result<Vector, Error> {
-    equal(vector.len, len).map(|()| vector)
-}
-
-fn alike(one: Vector, other: Vector) -> Result<Vector, Error> {
-    if one.element != other.element {
-        let (buffer, other) = (one.element, other.element);
-        return Err(Error::ElementMismatch { buffer, other });
-    }
-    long(one, other.len)
-}
-
-/// The size of each group, which is one.
-fn shared(groups: &Groups) -> Result<usize, Error> {
-    let size = groups.first().map(Vec::len).filter(|size| *size > 0);
-    let operation = "a collective of nobody";
-    let size = size.ok_or(Error::Unsupported { operation })?;
-    for group in groups {
-        equal(group.len(), size)?;
-    }
-    Ok(size)
-}
-
-fn divided(len: usize, by: usize) -> Result<usize, Error> {
-    equal(len / by * by, len).map(|()| len / by)
 }

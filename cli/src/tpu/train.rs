@@ -140,6 +140,14 @@ impl Step {
     pub(super) fn multiplications(&self) -> u64 {
         let products = self.graph.nodes().iter().map(|node| match node.op() {
             GraphOp::Product(shape) => (shape.product() * shape.inner()) as u64,
+            GraphOp::Convolution(shape)
+            | GraphOp::ConvolutionInputGradient(shape)
+            | GraphOp::ConvolutionFilterGradient(shape) => {
+                // Each output is a sum over a window and the channels of its group.
+                let (filter, outputs) = (shape.filter(), shape.outputs());
+                let terms = filter[..filter.len() - 1].iter();
+                terms.chain(&outputs).map(|size| *size as u64).product()
+            }
             _ => 0,
         });
         products.sum()

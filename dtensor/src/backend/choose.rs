@@ -50,20 +50,6 @@ impl Backend {
         })
     }
 
-    /// For each of some rows the sum of what has its index.
-    pub(crate) fn add_rows(
-        &self,
-        indices: &DeviceBlock,
-        by: &DeviceBlock,
-        rows: &Range<usize>,
-        [width, size]: [usize; 2],
-    ) -> BackendResult {
-        let bytes = (rows.len() * width * size) as u64;
-        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
-            shaping.add_rows(self.own(indices)?, self.own(by)?, rows, width)
-        })
-    }
-
     /// The elements, `len` of them, converted to another type.
     pub(crate) fn convert(&self, of: &DeviceBlock, to: ElementType, len: usize) -> BackendResult {
         let bytes = (len * to.size()) as u64;

@@ -16,7 +16,7 @@ use meshwork_accel::{
 };
 
 use super::typed::{Answer, Arithmetic, Memory, Raw, Shaping};
-use super::{Backend, DeviceBlock, DeviceBlocks, Parts, Whole};
+use super::{Backend, BackendResult, DeviceBlock, DeviceBlocks, Parts, Whole};
 
 /// Notes for each device.
 pub(crate) struct Recorder {
@@ -429,15 +429,6 @@ impl Shaping for Recorder {
         self.beside(op, &[indices])
     }
 
-    fn add_rows(&self, indices: &Raw, by: &Raw, rows: &Range<usize>, width: usize) -> Answer {
-        let op = GraphOp::AddRows {
-            first: PerDevice::all(rows.start),
-            rows: rows.len(),
-            width,
-        };
-        self.beside(op, &[indices, by])
-    }
-
     fn assemble(
         &self,
         whole: Whole<'_>,
@@ -464,5 +455,14 @@ impl Backend {
     /// Where it takes note of what is asked of it; none for one that carries it out.
     pub(crate) fn recorder(&self) -> Option<&Arc<Recorder>> {
         self.0.recorder.as_ref()
+    }
+
+    /// An op that devices have in graphs only, on the device of its operands; none where it is to
+    /// be carried out.
+    pub(crate) fn in_graph(&self, op: GraphOp, of: &[&DeviceBlock]) -> BackendResult {
+        self.by(self.recorder(), 0, |recorder| {
+            let of = of.iter().map(|block| self.own(block));
+            recorder.beside(op, &of.collect::<Option<Vec<_>>>()?)
+        })
     }
 }

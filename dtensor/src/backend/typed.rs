@@ -69,9 +69,6 @@ pub(super) trait Shaping: Send + Sync {
 
     fn one_hot(&self, indices: &Raw, classes: Range<usize>, element: ElementType) -> Answer;
 
-    /// Sums of rows by their indices, for rows from a first one on.
-    fn add_rows(&self, indices: &Raw, by: &Raw, rows: &Range<usize>, width: usize) -> Answer;
-
     /// A whole on this device of boxes on it; what none of them covers are elements of these bytes.
     fn assemble(
         &self,
@@ -179,11 +176,6 @@ impl<A: Arrange<Buffer: Sync> + Fold + 'static> Shaping for Typed<A> {
     fn one_hot(&self, indices: &Raw, classes: Range<usize>, element: ElementType) -> Answer {
         let indices = indices.downcast_ref()?;
         Some(raw(self.0.one_hot(indices, classes, element)))
-    }
-
-    /// No capability of accelerators: the host does it, and graphs do.
-    fn add_rows(&self, _: &Raw, _: &Raw, _: &Range<usize>, _: usize) -> Answer {
-        None
     }
 
     fn assemble(

@@ -1,11 +1,15 @@
-//! Convolutions and pooling: products of matrices and walks over windows, on the host.
+//! Convolutions and pooling: on the host products of matrices and walks over windows, on devices
+//! ops of graphs.
 
-use meshwork_accel::ElementType;
-use meshwork_layout::ops::{Convolution, Op, Pool};
+use std::num::NonZeroUsize;
+
+use meshwork_accel::{ConvolutionShape, ElementType, GraphOp, ImageWindows, ReduceOp, WindowRange};
+use meshwork_layout::ops::{Convolution, Op, Pool, Pooling, WindowAxis};
 use ndarray::{ArrayD, ArrayViewD};
 
 use super::Call;
 use super::kernel::{ConvolutionShapes, Convolver, Pooler};
+use super::local::Local;
 use crate::{DTensor, Error, Float, Scalar};
 
 impl<T: Float> DTensor<T> {
@@ -42,7 +46,10 @@ impl<T: Float> DTensor<T> {
             return self.cast::<f32>()?.convolution(&filter.cast()?, of)?.cast();
         }
         let op = Op::Convolution(of.clone());
-        self.by_pair(&op, filter, |images, filter, sizes| {
+        let graph = |[images, filter, _]: [&[usize]; 3]| {
+            Ok(GraphOp::Convolution(convolved(of, images, filter)?))
+        };
+        self.by_pair(&op, filter, graph, |images, filter, sizes| {
             let (input, window) = (images.shape(), filter.shape());
             let shapes = ConvolutionShapes {
                 input,
@@ -74,7 +81,11 @@ impl<T: Float> DTensor<T> {
             of: of.clone(),
             spatial: spatial.to_vec(),
         };
-        self.by_pair(&op, filter, |upstream, filter, sizes| {
+        let graph = |[_, filter, images]: [&[usize]; 3]| {
+            let shape = convolved(of, images, filter)?;
+            Ok(GraphOp::ConvolutionInputGradient(shape))
+        };
+        self.by_pair(&op, filter, graph, |upstream, filter, sizes| {
             let shapes = ConvolutionShapes {
                 input: sizes,
                 filter: filter.shape(),
@@ -104,7 +115,11 @@ impl<T: Float> DTensor<T> {
             of: of.clone(),
             window: window.to_vec(),
         };
-        self.by_pair(&op, upstream, |images, upstream, sizes| {
+        let graph = |[images, _, filter]: [&[usize]; 3]| {
+            let shape = convolved(of, images, filter)?;
+            Ok(GraphOp::ConvolutionFilterGradient(shape))
+        };
+        self.by_pair(&op, upstream, graph, |images, upstream, sizes| {
             let shapes = ConvolutionShapes {
                 input: images.shape(),
                 filter: sizes,
@@ -130,6 +145,14 @@ impl<T: Float> DTensor<T> {
         }
         let call = Call::of(&Op::Pool(of.clone()), self.context(), &[self.placement()])?;
         let images = call.operand(0, self)?;
+        let local = Local::of(&images);
+        let noted = local.in_graph(&call.sizes(0)?, |place| {
+            let over = pooled(of, &local.sizes()[place])?;
+            Ok(GraphOp::Pool(operation(of.pooling), over))
+        })?;
+        if let Some(made) = noted {
+            return call.finish(0, made);
+        }
         call.result(0, |place, sizes| {
             let images = images.unpack()?[place].view();
             Ok(Pooler::new(of, images.shape())?.forward(&images, sizes))
@@ -148,28 +171,84 @@ impl<T: Float> DTensor<T> {
             return wide.pool_gradient(&upstream.cast()?, of)?.cast();
         }
         let op = Op::PoolGradient(of.clone());
-        self.by_pair(&op, upstream, |images, upstream, _| {
+        let graph = |[images, ..]: [&[usize]; 3]| {
+            let over = pooled(of, images)?;
+            Ok(GraphOp::PoolGradient(operation(of.pooling), over))
+        };
+        self.by_pair(&op, upstream, graph, |images, upstream, _| {
             Ok(Pooler::new(of, images.shape())?.backward(&images, &upstream))
         })
     }
 }
 
-impl<T: Scalar> DTensor<T> {
-    /// The only result of an op with this operand and another, by a function of their blocks and of
-    /// the sizes of the result's.
+impl<T: Float> DTensor<T> {
+    /// The only result of an op with this operand and another: by an op of graphs for the sizes of
+    /// their blocks and of the result's, or by a function of the blocks.
     #[track_caller]
-    pub(super) fn by_pair<U: Scalar>(
+    fn by_pair(
         &self,
         op: &Op,
-        other: &DTensor<U>,
-        kernel: impl Fn(ArrayViewD<'_, T>, ArrayViewD<'_, U>, &[usize]) -> Result<ArrayD<T>, Error>,
+        other: &Self,
+        graph: impl Fn([&[usize]; 3]) -> Result<GraphOp, Error>,
+        kernel: impl Fn(ArrayViewD<'_, T>, ArrayViewD<'_, T>, &[usize]) -> Result<ArrayD<T>, Error>,
     ) -> Result<Self, Error> {
         let call = Call::of(op, self.context(), &[self.placement(), other.placement()])?;
         let (left, right) = (call.operand(0, self)?, call.operand(1, other)?);
+        let (first, second) = (Local::of(&left), Local::of(&right));
+        let sizes = call.sizes(0)?;
+        let noted = first.in_graph_with(&second, &sizes, |place| {
+            graph([&first.sizes()[place], &second.sizes()[place], &sizes[place]])
+        })?;
+        if let Some(made) = noted {
+            return call.finish(0, made);
+        }
         call.result(0, |place, sizes| {
             let (left, right) = (left.unpack()?[place].view(), right.unpack()?[place].view());
             kernel(left, right, sizes)
         })
+    }
+}
+
+/// A convolution of blocks of these sizes, of which groups may be elsewhere.
+fn convolved(
+    of: &Convolution,
+    images: &[usize],
+    filter: &[usize],
+) -> Result<ConvolutionShape, Error> {
+    let axes = of.windows.axes();
+    let (spatial, channels) = (&images[1..=axes], images[axes + 1]);
+    let along = of.windows.along("convolution", spatial, &filter[..axes])?;
+    let over = ImageWindows::new(images[0], &ranges(&along), channels)?;
+    let groups = match filter[axes] {
+        0 => 1,
+        each => channels / each,
+    };
+    Ok(ConvolutionShape::new(over, filter[axes + 1], groups)?)
+}
+
+/// The windows of a pooling of blocks of these sizes.
+fn pooled(of: &Pool, images: &[usize]) -> Result<ImageWindows, Error> {
+    let last = images.len() - 1;
+    let along = of.windows.along("pool", &images[1..last], &of.window)?;
+    Ok(ImageWindows::new(images[0], &ranges(&along), images[last])?)
+}
+
+fn ranges(along: &[WindowAxis]) -> Vec<WindowRange> {
+    let some = |number| NonZeroUsize::new(number).expect("windows of 0 are refused by `along`");
+    let ranges = along.iter().map(|axis| WindowRange {
+        size: axis.size(),
+        window: some(axis.window()),
+        stride: some(axis.stride()),
+        dilation: some(axis.dilation()),
+        padding: [axis.before(), axis.after()],
+    });
+    ranges.collect()
+}
+
+fn operation(of: Pooling) -> ReduceOp {
+    match of {
+        Pooling::Max => ReduceOp::Max,
+        Pooling::Mean => ReduceOp::Mean,
     }
 }
 

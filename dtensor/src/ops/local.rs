@@ -20,6 +20,9 @@ use crate::blocks::Blocks;
 use crate::{Context, DTensor, Error, Scalar};
 
 mod choose;
+mod graph;
+
+pub(super) use choose::split;
 
 /// The blocks of all of this client's places.
 pub(crate) struct Local<T: Scalar> {

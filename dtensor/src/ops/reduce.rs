@@ -1,9 +1,10 @@
 //! Elements along axes made one.
 
-use meshwork_accel::{ElementType, Pairwise, ReduceOp};
+use meshwork_accel::{ElementType, GraphOp, Pairwise, ReduceOp};
 use meshwork_layout::ops::{Op, ReducedAxes, Reducer};
 
 use super::kernel::{self, Monoid};
+use super::local::{Local, split};
 use super::{Call, place};
 use crate::record::Primitive;
 use crate::{DTensor, Error, Number, Scalar};
@@ -146,7 +147,7 @@ impl<T: Number> DTensor<T> {
     #[track_caller]
     pub fn argmax(&self, axis: isize) -> Result<DTensor<i64>, Error> {
         let largest = Primitive::Op(Op::ArgReduce { axis });
-        self.arg(axis, largest, |a, b| a > b)
+        self.arg(axis, largest, ReduceOp::Max, |a, b| a > b)
     }
 
     /// The index of the first of the smallest elements along an axis.
@@ -155,7 +156,8 @@ impl<T: Number> DTensor<T> {
     /// Those of [`sum`](Self::sum).
     #[track_caller]
     pub fn argmin(&self, axis: isize) -> Result<DTensor<i64>, Error> {
-        self.arg(axis, Primitive::ArgMin { axis }, |a, b| a < b)
+        let smallest = Primitive::ArgMin { axis };
+        self.arg(axis, smallest, ReduceOp::Min, |a, b| a < b)
     }
 
     #[track_caller]
@@ -163,12 +165,20 @@ impl<T: Number> DTensor<T> {
         &self,
         axis: isize,
         primitive: Primitive,
+        by: ReduceOp,
         is_better: impl Fn(T, T) -> bool,
     ) -> Result<DTensor<i64>, Error> {
         let along = place(axis, self.rank());
         let call = Call::of(&Op::ArgReduce { axis }, self.context(), &[self.placement()])?;
         let call = call.named(primitive);
         let operand = call.operand(0, self)?;
+        let local = Local::of(&operand);
+        let noted = local.in_graph(&call.sizes(0)?, |place| {
+            Ok(GraphOp::ArgReduce(by, split(&local.sizes()[place], along)))
+        })?;
+        if let Some(made) = noted {
+            return call.finish(0, made);
+        }
         call.result(0, |place, _| {
             let block = operand.unpack()?[place].view();
             Ok(kernel::arg(&block, along, &is_better))

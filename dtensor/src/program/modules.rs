@@ -4,8 +4,9 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use meshwork_accel::{Error as Refusal, Graph};
+use meshwork_layout::Shape;
 
-use super::lower::{Lowered, Piece, Pieces, lowered};
+use super::lower::{Lowered, Piece, Pieces, block_sizes, lowered};
 use super::{Program, Step};
 use crate::backend::{Bound, CompiledGraph, LocalDevices, Recorder};
 use crate::{Apart, Context, Error};
@@ -32,6 +33,8 @@ pub(super) enum Part {
 pub(super) struct Module {
     pub(super) inputs: Vec<usize>,
     pub(super) outputs: Vec<usize>,
+    /// The sizes of the blocks of each output.
+    pub(super) sizes: Vec<Vec<Shape>>,
     /// Inputs by their place, whose elements have to be indices.
     pub(super) bounds: Vec<Bound>,
     /// Places of inputs whose memory may be used up.
@@ -87,7 +90,7 @@ impl Program {
                 Piece::Step(step) => Part::Step(step),
                 Piece::Graph(lowered) => {
                     explained.modules.push(lowered.steps.len());
-                    Part::Module(Arc::new(self.module(&site, *lowered)?))
+                    Part::Module(Arc::new(self.module(context, &site, *lowered)?))
                 }
             });
         }
@@ -154,14 +157,22 @@ impl Program {
         context.site(self.values[*first].placement.layout().mesh())
     }
 
-    fn module(&self, site: &LocalDevices, lowered: Lowered) -> Result<Module, Error> {
+    fn module(
+        &self,
+        context: &Context,
+        site: &LocalDevices,
+        lowered: Lowered,
+    ) -> Result<Module, Error> {
         let compiled = site.backend.compile(&lowered.graph, &site.devices);
         let compiled = match compiled {
             Ok(compiled) => compiled.ok_or(Error::NotKept)?,
             Err(source) => return Err(self.culprit(site, &lowered, source)),
         };
         let used_up = lowered.graph.heirs().iter();
+        let outputs = lowered.outputs.iter().map(|value| &self.values[*value]);
+        let sizes = outputs.map(|output| block_sizes(context, output));
         Ok(Module {
+            sizes: sizes.collect::<Result<_, _>>()?,
             used_up: used_up.map(|pair| pair.0).collect(),
             inputs: lowered.inputs,
             outputs: lowered.outputs,

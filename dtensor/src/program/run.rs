@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::lower::block_sizes;
 use super::modules::{Module, Part};
 use super::{Program, Step, Task, perform};
 use crate::record::{AnyTensor, Described, made_of};
@@ -84,10 +83,10 @@ impl Program {
         let context = inputs.first().map(|input| input.context().clone());
         let context: Context = context.ok_or(Error::NotKept)?;
         let made = module.compiled.execute(&blocks, &kept)?;
-        for (output, blocks) in module.outputs.iter().zip(made) {
+        let outputs = module.outputs.iter().zip(&module.sizes);
+        for ((output, sizes), blocks) in outputs.zip(made) {
             let described = &self.values[*output];
-            let sizes = block_sizes(&context, described)?;
-            held[*output] = Some(made_of(&context, described, sizes, blocks)?);
+            held[*output] = Some(made_of(&context, described, sizes.clone(), blocks)?);
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use super::*;
 use crate::testing::clients;
 use crate::{Context, ReduceAxes, bf16};
 
+mod coverage;
 mod network;
 pub(crate) mod random;
 

@@ -9,6 +9,9 @@ use meshwork_layout::{Layout, UNSHARDED};
 
 use crate::{numbers, pjrt, plugins};
 
+#[path = "compiled/network.rs"]
+mod network;
+
 /// So many devices of the plugin that stand for TPUs, as a mesh of `data` and `model`.
 fn devices(data: u32, model: u32) -> Option<(Context, Mesh, Backend)> {
     let plugin = plugins::cpu()?;
@@ -147,14 +150,16 @@ fn what_the_host_has_to_do_is_between_two_modules_and_clones_stay() {
     let mut step = compile(|weights: &mut DVariable<f32>, by: &DTensor<f32>| {
         let sum = weights.value().add(by)?;
         let largest = sum.argmax(1)?;
+        // Whether there is an element for each of them is looked at on the host.
+        let found = largest.cast::<f32>()?.gather(&largest, 0)?;
         weights.assign(&sum)?;
-        Ok::<_, Error>((largest.cast::<f32>()?, sum.scale(2.0)?))
+        Ok::<_, Error>((found.scale(2.0)?, sum.scale(2.0)?))
     });
     let by = context.copy_to_mesh(numbers(&[4, 3], 2), &rows).unwrap();
     let mut expected = whole;
     for _ in 0..3 {
         let before = weights.value().clone();
-        let (largest, twice) = step.call(&mut weights, &by).unwrap();
+        let (found, twice) = step.call(&mut weights, &by).unwrap();
         assert_eq!(
             before.to_host().unwrap(),
             expected,
@@ -162,16 +167,18 @@ fn what_the_host_has_to_do_is_between_two_modules_and_clones_stay() {
         );
         expected = expected + numbers::<f32>(&[4, 3], 2);
         assert_eq!(twice.to_host().unwrap(), expected.mapv(|x| x * 2.0));
-        let row = expected.index_axis(ndarray::Axis(0), 0);
-        let first = (0..3).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
-        assert_eq!(largest.to_host().unwrap()[0], first as f32);
+        let largest = expected.map_axis(ndarray::Axis(1), |row| {
+            (0..3).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap()
+        });
+        let chosen = largest.map(|place| 2.0 * largest[*place] as f32);
+        assert_eq!(found.to_host().unwrap(), chosen);
     }
     let program = step.program().unwrap();
     let said = program.to_string();
     assert_eq!((program.modules(), program.steps_apart()), (2, 1), "{said}");
     let why = ", as no device has it, or other processes are in it";
     assert!(
-        said.contains("by itself: arg_reduce ") && said.contains(why),
+        said.contains("by itself: gather ") && said.contains(why),
         "{said}"
     );
 }

@@ -207,6 +207,21 @@ impl WindowAxis {
         self.before
     }
 
+    /// How much padding the last window reaches over behind the last index.
+    #[must_use]
+    pub fn after(&self) -> usize {
+        let last = self.count.saturating_sub(1).saturating_mul(self.stride);
+        let reach = (self.window - 1).saturating_mul(self.dilation);
+        let end = last.saturating_add(reach).saturating_add(1);
+        end.saturating_sub(self.size.saturating_add(self.before))
+    }
+
+    /// How far each window is from the one before.
+    #[must_use]
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
     /// Whether each window is one index, and each index has its window.
     #[must_use]
     pub fn is_pointwise(&self) -> bool {
@@ -306,6 +321,9 @@ mod tests {
         ) {
             let windows = Windows::strides([stride]).dilated([dilation]).padded(padding);
             let Ok(axis) = one(&windows, size, window) else { return Ok(()) };
+            let ends = (0..axis.count()).map(|at| at * axis.stride() + (window - 1) * dilation + 1);
+            let beyond = ends.map(|end| end.saturating_sub(size + axis.before())).max();
+            prop_assert_eq!(beyond.unwrap_or(axis.after()), axis.after());
             for at in 0..axis.count() {
                 let on = |place: usize| (at * stride + place * dilation).checked_sub(axis.before());
                 let index = |place| on(place).filter(|index| *index < size);

@@ -9,9 +9,10 @@
 //! CPU, found as everywhere (`PJRT_PLUGIN_PATH`).
 #![forbid(unsafe_code)]
 
+mod alone;
 mod cnn;
+mod small;
 
-use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,10 +22,13 @@ use clap::{Parser, ValueEnum};
 use meshwork_accel_tpu::{AttributeValue, PjrtAccelerator, PjrtClient, Platform, Plugin};
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{
-    Backend, Context, DTensor, DeviceType, TokenBatch, Transformer, TransformerSizes, compile,
+    Backend, Context, DTensor, DeviceType, Program, TokenBatch, Transformer, TransformerSizes,
+    compile,
 };
 
+use alone::Alone;
 use cnn::Network;
+use small::Small;
 
 /// Measures steps of training.
 #[derive(Debug, Parser)]
@@ -64,6 +68,8 @@ enum Model {
     Cnn,
     /// Two layers of a decoder, 8 sequences of 32 tokens, cut over batch and model
     Transformer,
+    /// Next to nothing, with eight variables: what a call costs; a step is a sample
+    Small,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -74,6 +80,8 @@ enum Engine {
     Tape,
     /// The whole step, compiled
     Compiled,
+    /// The module of the compiled step, run by the plugin alone
+    Plugin,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -110,6 +118,7 @@ fn run(args: &Args) -> Result<(), Failure> {
             let speed = match args.model {
                 Model::Cnn => cnn(args, *engine, &context, &mesh)?,
                 Model::Transformer => transformer(args, *engine, &context, &mesh)?,
+                Model::Small => small(args, *engine, &context, &mesh)?,
             };
             let (model, engine) = (name(args.model), name(*engine));
             match args.csv {
@@ -129,7 +138,7 @@ fn name(value: impl ValueEnum) -> String {
 /// How many parts of data and of the model.
 fn shape(model: Model, devices: u32) -> Result<[u32; 2], Failure> {
     Ok(match (model, devices) {
-        (Model::Cnn, 1 | 2 | 4 | 8) => [devices, 1],
+        (Model::Cnn | Model::Small, 1 | 2 | 4 | 8) => [devices, 1],
         (Model::Transformer, 1) => [1, 1],
         (Model::Transformer, 2) => [1, 2],
         (Model::Transformer, 4) => [2, 2],
@@ -178,13 +187,13 @@ fn transformer(
     let batch: TokenBatch = SIZES.batch_of(context, mesh, token)?;
     let mut model = Transformer::new(context, mesh, SIZES)?;
     let steps = match engine {
-        Engine::Eager => measured(args, || Ok(model.loss_of(&batch)?))?,
-        Engine::Tape => measured(args, || Ok(model.step(&batch)?))?,
-        Engine::Compiled => {
+        Engine::Eager => measured(args, || on_host(&model.loss_of(&batch)?))?,
+        Engine::Tape => measured(args, || on_host(&model.step(&batch)?))?,
+        Engine::Compiled | Engine::Plugin => {
             let mut step = compile(Transformer::step);
-            let steps = measured(args, || Ok(step.call(&mut model, &batch)?))?;
-            explain(args, step.program())?;
-            steps
+            let call = || on_host(&step.call(&mut model, &batch)?);
+            let steps = measured(args, call)?;
+            of_program(args, engine, (context, step.program()), steps)?
         }
     };
     Ok(steps * SIZES.batch as f64)
@@ -194,30 +203,64 @@ fn cnn(args: &Args, engine: Engine, context: &Context, mesh: &Mesh) -> Result<f6
     let batch = cnn::batch(context, mesh)?;
     let mut network = Network::new(context, mesh)?;
     let steps = match engine {
-        Engine::Eager => measured(args, || Ok(network.loss_of(&batch)?))?,
-        Engine::Tape => measured(args, || Ok(network.step(&batch)?))?,
-        Engine::Compiled => {
+        Engine::Eager => measured(args, || on_host(&network.loss_of(&batch)?))?,
+        Engine::Tape => measured(args, || on_host(&network.step(&batch)?))?,
+        Engine::Compiled | Engine::Plugin => {
             let mut step = compile(Network::step);
-            let steps = measured(args, || Ok(step.call(&mut network, &batch)?))?;
-            explain(args, step.program())?;
-            steps
+            let call = || on_host(&step.call(&mut network, &batch)?);
+            let steps = measured(args, call)?;
+            of_program(args, engine, (context, step.program()), steps)?
         }
     };
     Ok(steps * cnn::BATCH as f64)
 }
 
-/// Steps in a second, after three that are not counted. Each ends with its loss on the host.
-fn measured(
+fn small(args: &Args, engine: Engine, context: &Context, mesh: &Mesh) -> Result<f64, Failure> {
+    let input = small::input(context, mesh)?;
+    let mut model = Small::new(context, mesh)?;
+    match engine {
+        Engine::Eager | Engine::Tape => measured(args, || on_host(&model.step(&input)?)),
+        Engine::Compiled | Engine::Plugin => {
+            let mut step = compile(Small::step);
+            let call = || on_host(&step.call(&mut model, &input)?);
+            let steps = measured(args, call)?;
+            of_program(args, engine, (context, step.program()), steps)
+        }
+    }
+}
+
+/// The steps in a second of a program that made `steps`: those, or those of its module alone.
+fn of_program(
     args: &Args,
-    mut step: impl FnMut() -> Result<DTensor<f32>, Failure>,
+    engine: Engine,
+    compiled: (&Context, Option<&Program>),
+    steps: f64,
 ) -> Result<f64, Failure> {
+    let (context, program) = compiled;
+    let program = program.ok_or("nothing was compiled")?;
+    if args.explain {
+        writeln!(io::stderr(), "{program}")?;
+    }
+    if engine == Engine::Compiled {
+        return Ok(steps);
+    }
+    let alone = Alone::new(&program.graph(context)?)?;
+    measured(args, || alone.step())
+}
+
+fn on_host(loss: &DTensor<f32>) -> Result<f32, Failure> {
+    Ok(loss.to_host()?.sum())
+}
+
+/// Steps in a second, after three that are not counted. Each ends with its loss on the host.
+fn measured(args: &Args, mut step: impl FnMut() -> Result<f32, Failure>) -> Result<f64, Failure> {
     let mut last = 0.0;
     for _ in 0..3 {
-        last = step()?.to_host()?.sum();
+        last = step()?;
     }
     let (begin, mut steps) = (Instant::now(), 0.0);
     while begin.elapsed() < Duration::from_secs_f64(args.seconds) || steps == 0.0 {
-        last = step()?.to_host()?.sum();
+        last = step()?;
         steps += 1.0;
     }
     let took = begin.elapsed().as_secs_f64();
@@ -225,11 +268,4 @@ fn measured(
         true => Ok(steps / took),
         false => Err(format!("the loss is {last} after {steps} steps").into()),
     }
-}
-
-fn explain(args: &Args, program: Option<&impl fmt::Display>) -> Result<(), Failure> {
-    if let Some(program) = program.filter(|_| args.explain) {
-        writeln!(io::stderr(), "{program}")?;
-    }
-    Ok(())
 }

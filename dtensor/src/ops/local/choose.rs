@@ -213,31 +213,6 @@ impl<T: Scalar> Local<T> {
         })
     }
 
-    /// For each row of a range of its own on each place the sum of those rows of another that have
-    /// its index, which makes these sizes; none where the host has to do it.
-    pub(in crate::ops) fn rows_added<U: Scalar>(
-        &self,
-        by: &Local<U>,
-        starts: &[usize],
-        sizes: &[Shape],
-    ) -> Result<Option<Local<U>>, Error> {
-        let Some((site, blocks)) = by.shaped() else {
-            return Ok(None);
-        };
-        // What is no index counts for nothing, and was refused before.
-        let numbers = match T::TYPE.is_float() || T::TYPE == ElementType::Bool {
-            true => self.converted::<i64>()?.at(site)?,
-            false => self.at(site)?,
-        };
-        self.there(sizes.to_vec(), |place| {
-            let [rows, width] = [sizes[place][0], sizes[place][1]];
-            let rows = starts[place]..starts[place] + rows;
-            let widths = [width, size_of::<U>()];
-            site.backend
-                .add_rows(&numbers[place], &blocks[place], &rows, widths)
-        })
-    }
-
     /// Whether it has been taken note of that all elements have to be indices below the size of an
     /// axis.
     pub(in crate::ops) fn are_bounded(&self, axis: usize, size: usize) -> bool {
@@ -284,7 +259,7 @@ impl<T: Number> Local<T> {
 }
 
 /// Three axes: those before one, itself, and those after it.
-fn split(sizes: &[usize], axis: usize) -> [usize; 3] {
+pub(in crate::ops) fn split(sizes: &[usize], axis: usize) -> [usize; 3] {
     let (outer, rest) = sizes.split_at(axis);
     [outer.iter().product(), rest[0], rest[1..].iter().product()]
 }

@@ -3,10 +3,12 @@
 use std::ops::Range;
 
 use meshwork_accel::{
-    ElementType, Graph, GraphOp, Pairwise, PerDevice, Pointwise, ReduceOp, StridedSlice,
+    ElementType, Graph, GraphOp, Pairwise, PerDevice, Pointwise, ReduceOp, StridedSlice, TableRows,
 };
 
 use crate::Scalar;
+
+mod windows;
 
 /// The values of one device or of all, by device.
 type Values = Vec<Vec<f64>>;
@@ -131,7 +133,19 @@ fn alone(op: &GraphOp, of: &[&Values], device: usize) -> Vec<f64> {
             }
             sums
         }
-        other => moved(other, of, device),
+        GraphOp::ArgReduce(op, [outer, len, inner]) => (0..outer * inner)
+            .map(|at| {
+                let along =
+                    (0..*len).map(|k| operand(0)[(at / inner * len + k) * inner + at % inner]);
+                let along: Vec<f64> = along.collect();
+                let extreme = along.iter().copied().reduce(by(*op));
+                along.iter().position(|own| Some(*own) == extreme).unwrap() as f64
+            })
+            .collect(),
+        other => {
+            let own: Vec<&Vec<f64>> = of.iter().map(|values| &values[device]).collect();
+            windows::made(other, &own).unwrap_or_else(|| moved(other, of, device))
+        }
     }
 }
 
@@ -174,16 +188,32 @@ fn moved(op: &GraphOp, of: &[&Values], device: usize) -> Vec<f64> {
                 classes.map(move |class| f64::from(class as f64 == *index))
             })
             .collect(),
-        GraphOp::AddRows { first, rows, width } => {
-            let mut sums = vec![0.0; rows * width];
+        GraphOp::AddRows(TableRows {
+            first,
+            count,
+            width,
+        }) => {
+            let mut sums = vec![0.0; count * width];
             for (index, by) in operand(0).iter().zip(operand(1).chunks(*width)) {
                 let row = at(*index).wrapping_sub(*own(first, device));
-                if row < *rows {
+                if row < *count {
                     let sums = &mut sums[row * width..][..*width];
                     sums.iter_mut().zip(by).for_each(|(sum, by)| *sum += by);
                 }
             }
             sums
+        }
+        GraphOp::TakeRows(TableRows {
+            first,
+            count,
+            width,
+        }) => {
+            let row = |index: &f64| {
+                let row = at(*index).wrapping_sub(*own(first, device));
+                let here = (row < *count).then(|| &operand(0)[row * width..][..*width]);
+                here.map_or_else(|| vec![0.0; *width], <[f64]>::to_vec)
+            };
+            operand(1).iter().flat_map(row).collect()
         }
         other => panic!("no oracle for {other:?}"),
     }

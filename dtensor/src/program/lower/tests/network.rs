@@ -1,0 +1,120 @@
+//! Ops of networks in graphs, in layouts that cut the batch, the channels and the spatial axes.
+
+use meshwork_layout::ops::{Convolution, Padding, Pool, Pooling, Windows};
+
+use super::*;
+
+/// All layouts of images in which each mesh dimension cuts one axis or none.
+fn image_layouts(mesh: &Mesh) -> Vec<Layout> {
+    let places = 0..25;
+    let layout = |number: usize| {
+        let mut names = ["unsharded"; 4];
+        for (name, at) in [("x", number % 5), ("y", number / 5)] {
+            match names.get_mut(at) {
+                Some(own) if *own == "unsharded" => *own = name,
+                Some(_) => return None,
+                None => {}
+            }
+        }
+        Layout::from_names(names, mesh).ok()
+    };
+    places.filter_map(layout).collect()
+}
+
+fn convolutions() -> [Convolution; 3] {
+    let same = Windows::strides([2, 1]).padded(Padding::Same);
+    let wide = Windows::strides([1, 2]).dilated([1, 2]);
+    let wide = wide.padded(Padding::Explicit(vec![(1, 1), (0, 2)]));
+    let grouped = Convolution {
+        groups: 2,
+        ..Convolution::new(same.clone())
+    };
+    [Convolution::new(same), Convolution::new(wide), grouped]
+}
+
+/// Images through a convolution and pools, with gradients by images and filter, and the places of
+/// the largest channels.
+fn network(given: &Pair, of: &Convolution) -> Result<Vec<DTensor<f64>>, Error> {
+    let tape = Tape::new();
+    let (images, filter) = (tape.watch(&given.0), tape.watch(&given.1));
+    let sums = images.convolution(&filter, of)?.scale(0.01)?;
+    let moving = Windows::strides([1, 1]).padded(Padding::Same);
+    let largest = sums.pool(&Pool {
+        pooling: Pooling::Max,
+        window: vec![2, 3],
+        windows: moving.clone(),
+    })?;
+    let means = largest.pool(&Pool {
+        pooling: Pooling::Mean,
+        window: vec![2, 2],
+        windows: moving.dilated([1, 2]),
+    })?;
+    let parts = means.pool(&Pool::new(Pooling::Mean, [2, 1]))?;
+    let total = parts.mul(&parts)?.sum_all()?;
+    let [by_images, by_filter] = tape.gradient(&total, [&images, &filter])?;
+    let places = [sums.argmax(3)?.cast()?, sums.argmin(0)?.cast()?];
+    let [first, second] = places;
+    Ok(vec![total, by_images, by_filter, first, second])
+}
+
+#[test]
+fn convolutions_and_pools_in_all_layouts_are_what_they_are_one_by_one() {
+    let (context, mesh) = four();
+    let mut compared = 0;
+    for (number, layout) in image_layouts(&mesh).into_iter().enumerate() {
+        let of = &convolutions()[number % 3];
+        let filter = numbers(&[3, 2, 2 / of.groups, 2]);
+        let images = numbers(&[2, 8, 4, 2]);
+        let images = context.copy_to_mesh(images, &layout).unwrap();
+        let whole = Layout::replicated(&mesh, 4);
+        let filter = context.copy_to_mesh(filter, &whole).unwrap();
+        let nodes = check(&context, &(images, filter), |pair| network(pair, of));
+        compared += usize::from(!nodes.is_empty());
+    }
+    assert_eq!(compared, 21, "of all layouts");
+}
+
+#[test]
+fn a_batch_that_is_cut_is_worked_on_where_it_is() {
+    let (context, mesh) = four();
+    let layout = Layout::from_names(["x", "unsharded", "unsharded", "unsharded"], &mesh).unwrap();
+    let whole = Layout::replicated(&mesh, 4);
+    let images = context
+        .copy_to_mesh(numbers(&[4, 4, 8, 4]), &layout)
+        .unwrap();
+    let filter = context
+        .copy_to_mesh(numbers(&[3, 2, 4, 4]), &whole)
+        .unwrap();
+    let [of, ..] = convolutions();
+    let nodes = check(&context, &(images, filter), |(images, filter)| {
+        let tape = Tape::new();
+        let filter = tape.watch(filter);
+        let sums = images
+            .convolution(&filter, &of)?
+            .pool(&Pool::new(Pooling::Max, [2, 2]))?;
+        let [by_filter] = tape.gradient(&sums.sum_all()?, [&filter])?;
+        Ok(vec![by_filter.relayout(filter.layout())?])
+    });
+    let exchanges: Vec<_> = nodes.into_iter().filter(|kind| *kind != "other").collect();
+    assert_eq!(exchanges, ["all-reduce"], "of the gradient by the filter");
+}
+
+#[test]
+fn rows_of_tables_that_are_cut_by_rows_are_in_graphs() {
+    let (context, mesh) = four();
+    let mut compared = 0;
+    for layout in layouts(&mesh) {
+        let table = context.copy_to_mesh(numbers(&[8, 4]), &layout).unwrap();
+        let nodes = check(&context, &(table.clone(), table), |(table, _)| {
+            let tape = Tape::new();
+            let table = tape.watch(table);
+            let chosen = |at: &[usize]| (at[0] as i64 * 5) % 8;
+            let chosen = table.context().from_fn(&[6], &rows(&table)?, chosen)?;
+            let found = table.embedding(&chosen)?;
+            let [by_table] = tape.gradient(&found.mul(&found)?.sum_all()?, [&table])?;
+            Ok(vec![found, by_table])
+        });
+        compared += usize::from(!nodes.is_empty());
+    }
+    assert_eq!(compared, layouts(&mesh).len());
+}
