@@ -183,8 +183,8 @@ impl QuorumOptimizer {
     /// [`Error::Group`].
     pub fn step(&mut self, parameters: &mut [f32]) -> Result<(), Error> {
         check_count(self.follower.agreed.len(), parameters)?;
-        self.follower.made_inner_step();
         let mut state = self.shared.lock();
+        self.follower.made_inner_step(state.begun);
         loop {
             match &state.ended {
                 None => {}

@@ -77,8 +77,13 @@ impl Follower {
         }
     }
 
-    pub(super) fn made_inner_step(&mut self) {
-        self.step += 1;
+    /// While the next exchange, one of those that have begun, is under way without waiting for this
+    /// worker, its schedule does not run past the one behind that: it would be ahead of the others.
+    pub(super) fn made_inner_step(&mut self, begun: u64) {
+        let behind = self.settings.exchange(self.next.saturating_add(1)).step;
+        if self.next >= begun || self.step + 1 < behind {
+            self.step += 1;
+        }
         for made in &mut self.made {
             *made += 1;
         }

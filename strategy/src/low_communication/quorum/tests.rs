@@ -167,7 +167,7 @@ impl World {
                 *own += learns;
                 worker.learnt[place] += learns;
             }
-            worker.follower.made_inner_step();
+            worker.follower.made_inner_step(self.begun);
         }
         loop {
             let Worker {

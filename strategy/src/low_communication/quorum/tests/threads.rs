@@ -48,6 +48,13 @@ fn where_nobody_is_late_it_has_the_bits_of_a_training_without_a_quorum() {
     }
 }
 
+/// Waits until the other end is dropped.
+#[track_caller]
+fn is_let_on(other: &Mutex<mpsc::Receiver<()>>) {
+    let heard = other.lock().unwrap().recv_timeout(Duration::from_secs(60));
+    assert_eq!(heard, Err(mpsc::RecvTimeoutError::Disconnected));
+}
+
 #[test]
 fn a_late_worker_costs_nobody_and_ends_with_the_bits_of_all() {
     const ROUNDS: u64 = 3;
@@ -77,13 +84,15 @@ fn a_late_worker_costs_nobody_and_ends_with_the_bits_of_all() {
                 while outer.outer_steps() < ROUNDS {
                     step(&mut outer);
                 }
-                assert!(waiting.lock().unwrap().recv().is_err());
+                is_let_on(&waiting);
             }
             _ => {
                 step(&mut outer);
-                assert!(others.lock().unwrap().recv().is_err());
-                step(&mut outer);
-                assert!(outer.missed() >= ROUNDS, "{}", outer.missed());
+                is_let_on(&others);
+                // Its thread may still be in the last of them.
+                while outer.missed() < ROUNDS {
+                    step(&mut outer);
+                }
                 assert!(outer.steps() >= 4 * ROUNDS, "{}", outer.steps());
                 drop(caught_up.lock().unwrap().take());
             }
