@@ -38,7 +38,7 @@ pub(super) fn pool_gradient(
     let made = match pooled.by {
         ReduceOp::Max => {
             let images = pooled.operand("%arg0", &over.images());
-            pooled.to_the_largest(&images, &slopes)?
+            pooled.scattered(&images, &slopes)?
         }
         _ => {
             let shares = pooled.means(&slopes);
@@ -248,7 +248,7 @@ impl<'a> Pooled<'a> {
     }
 
     /// Something of each window at the first of its largest elements.
-    fn to_the_largest(&mut self, images: &str, slopes: &str) -> Option<String> {
+    fn scattered(&mut self, images: &str, slopes: &str) -> Option<String> {
         if self.over.along().iter().any(WindowRange::has_gaps) {
             return None;
         }

@@ -59,22 +59,21 @@ fn part(start: usize) -> Region {
     Region::new(&[6, 2], &[start..start + 2, 0..2]).unwrap()
 }
 
-/// Each op once at least.
+/// Each op once.
 fn cases() -> Vec<Case> {
+    let all = [
+        of_elements(),
+        of_places(),
+        of_rows_and_windows(),
+        of_devices(),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// Ops of elements.
+fn of_elements() -> Vec<Case> {
     let [six, twelve] = [vector(F, 6), vector(F, 12)];
-    let shape = ConvolutionShape::new(windows(4), 6, 2).unwrap();
-    let [images, filter, sums] = [2 * 7 * 4, 3 * 2 * 6, 2 * 4 * 6].map(|len| vector(F, len));
-    let pooled = vector(F, 2 * 4 * 4);
     let product = ProductShape::stacked(2, [3, 1, 2]).unwrap();
-    let along = StridedRange {
-        first: 5,
-        step: NonZeroIsize::new(-2).unwrap(),
-        count: 3,
-    };
-    let every = StridedSlice::new(&[6], &[along]).unwrap();
-    let wide = Arrangement::new(&[3, 2], &[2, 0], &[2, 4, 3]).unwrap();
-    let own = PerDevice::each(vec![0, 3, 6, 9]).unwrap();
-    let cut = PerDevice::each(vec![part(0), part(1), part(4), part(2)]).unwrap();
     vec![
         case(GraphOp::Constant(F, PerDevice::all(vec![0; 24])), &[], six),
         case(GraphOp::Pointwise(Pointwise::Exp), &[six], six),
@@ -83,6 +82,21 @@ fn cases() -> Vec<Case> {
         case(GraphOp::Product(product), &[six, vector(F, 4)], twelve),
         case(GraphOp::Convert(INDEX), &[six], vector(INDEX, 6)),
         case(GraphOp::Select, &[vector(INDEX, 6), six, six], six),
+    ]
+}
+
+/// Ops that move elements, and of those along an axis.
+fn of_places() -> Vec<Case> {
+    let [six, twelve] = [vector(F, 6), vector(F, 12)];
+    let along = StridedRange {
+        first: 5,
+        step: NonZeroIsize::new(-2).unwrap(),
+        count: 3,
+    };
+    let every = StridedSlice::new(&[6], &[along]).unwrap();
+    let wide = Arrangement::new(&[3, 2], &[2, 0], &[2, 4, 3]).unwrap();
+    let cut = PerDevice::each(vec![part(0), part(1), part(4), part(2)]).unwrap();
+    vec![
         case(GraphOp::Cut(cut.clone()), &[twelve], vector(F, 4)),
         case(GraphOp::Paste(cut), &[twelve, vector(F, 4)], twelve),
         case(GraphOp::Arrange(wide), &[six], vector(F, 24)),
@@ -103,6 +117,17 @@ fn cases() -> Vec<Case> {
             &[twelve, vector(INDEX, 5)],
             vector(F, 20),
         ),
+    ]
+}
+
+/// Ops of tables and of images.
+fn of_rows_and_windows() -> Vec<Case> {
+    let six = vector(F, 6);
+    let shape = ConvolutionShape::new(windows(4), 6, 2).unwrap();
+    let [images, filter, sums] = [2 * 7 * 4, 3 * 2 * 6, 2 * 4 * 6].map(|len| vector(F, len));
+    let pooled = vector(F, 2 * 4 * 4);
+    let own = PerDevice::each(vec![0, 3, 6, 9]).unwrap();
+    vec![
         case(
             GraphOp::TakeRows(rows(own.clone())),
             &[vector(F, 15), vector(INDEX, 4)],
@@ -135,6 +160,13 @@ fn cases() -> Vec<Case> {
             &[images, pooled],
             images,
         ),
+    ]
+}
+
+/// Ops of several devices.
+fn of_devices() -> Vec<Case> {
+    let [six, twelve] = [vector(F, 6), vector(F, 12)];
+    vec![
         case(GraphOp::AllReduce(ReduceOp::Sum, pairs()), &[six], six),
         case(GraphOp::AllGather(pairs()), &[six], twelve),
         case(

@@ -188,6 +188,14 @@ fn moved(op: &GraphOp, of: &[&Values], device: usize) -> Vec<f64> {
                 classes.map(move |class| f64::from(class as f64 == *index))
             })
             .collect(),
+        other => by_rows(other, of, device),
+    }
+}
+
+/// Ops of tables of which each device has some rows.
+fn by_rows(op: &GraphOp, of: &[&Values], device: usize) -> Vec<f64> {
+    let operand = |number: usize| &of[number][device];
+    match op {
         GraphOp::AddRows(TableRows {
             first,
             count,

@@ -10,21 +10,21 @@ pub(super) fn made(op: &GraphOp, of: &[&Vec<f64>]) -> Option<Vec<f64>> {
         GraphOp::Convolution(shape) => {
             let mut sums = zeros(&shape.outputs());
             products(shape, |at| {
-                sums[at.sum] += of[0][at.image] * of[1][at.filter]
+                sums[at.sum] += of[0][at.image] * of[1][at.filter];
             });
             sums
         }
         GraphOp::ConvolutionInputGradient(shape) => {
             let mut images = zeros(&shape.over().images());
             products(shape, |at| {
-                images[at.image] += of[0][at.sum] * of[1][at.filter]
+                images[at.image] += of[0][at.sum] * of[1][at.filter];
             });
             images
         }
         GraphOp::ConvolutionFilterGradient(shape) => {
             let mut filter = zeros(&shape.filter());
             products(shape, |at| {
-                filter[at.filter] += of[0][at.image] * of[1][at.sum]
+                filter[at.filter] += of[0][at.image] * of[1][at.sum];
             });
             filter
         }
