@@ -272,7 +272,9 @@ impl<'a> Rounded<'a> {
         let each = codes.iter_mut().zip(self.block);
         match self.rounding {
             Rounding::Nearest => {
-                each.for_each(|(code, value)| *code = self.code(value / self.step))
+                for (code, value) in each {
+                    *code = self.code(value / self.step);
+                }
             }
             Rounding::Stochastic { .. } => {
                 for (at, (code, value)) in each.enumerate() {
