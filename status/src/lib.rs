@@ -30,7 +30,7 @@
 //! Reading costs the training nothing that it would notice: one thread answers, at most 500
 //! requests in a second, each in bounded time and memory.
 //!
-//! With the feature `opentelemetry`, [`SpanExport`] sends the spans of `tracing` to a collector.
+//! With the feature `opentelemetry`, `SpanExport` sends the spans of `tracing` to a collector.
 //!
 //! Map of the crate: `report` (what is told), `metrics`, `json` and `operations` (its forms),
 //! `process` (what the kernel says of this one), `access` (who may ask), `settings` (where, and
