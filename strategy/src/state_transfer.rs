@@ -87,11 +87,10 @@ pub(crate) fn agree(
     let first = gift.givers[0];
     let offer = offers[first.index()];
     let wrong = || StateError::Manifest { giver: first };
-    // A worker is trusted with the size of its own state.
     let len = offer.bytes().ok_or_else(wrong)?;
     let mut bytes = match own.filter(|_| group.rank() == first) {
         Some(manifest) => manifest.to_bytes(),
-        None => vec![0; len],
+        None => zeros(len).ok_or_else(wrong)?,
     };
     group.broadcast(&mut bytes, first)?;
     match Manifest::from_bytes(offer, &bytes) {
@@ -103,6 +102,14 @@ pub(crate) fn agree(
         }),
         None => Err(blame(group, first, wrong())),
     }
+}
+
+/// Room for as many bytes as another rank says; `None` where there is no memory for them.
+fn zeros(len: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).ok()?;
+    bytes.resize(len, 0);
+    Some(bytes)
 }
 
 /// Sends this rank's chunks, of a state that it has.

@@ -232,3 +232,24 @@ fn a_list_of_hashes_that_was_not_offered_is_not_believed() {
     assert_eq!(error.rank_at_fault(), Some(Rank::CHIEF));
     assert!(error.to_string().contains("its list was wrong"), "{error}");
 }
+
+/// The first giver is played by hand: it says that its list is longer than any memory.
+#[test]
+fn a_list_that_no_memory_holds_is_refused_by_name() {
+    let gift = gift(&[0], 2);
+    let errors = among(2, |mut group| {
+        if group.rank() == Rank::new(1) {
+            return Some(agree(&mut group, &gift, None).unwrap_err());
+        }
+        let mut words = vec![0; manifest::WORDS * 2];
+        let offer = [1, u64::MAX / 2, 8, 8];
+        group.all_gather(&offer, &mut words).unwrap();
+        None
+    });
+    let error = errors.into_iter().flatten().next().unwrap();
+    assert_eq!(error.rank_at_fault(), Some(Rank::CHIEF), "{error}");
+    assert!(
+        matches!(error, Error::State(StateError::Manifest { .. })),
+        "{error}"
+    );
+}
