@@ -54,28 +54,28 @@ pub(super) struct Due {
 impl LowCommunication {
     /// The fragments whose exchange begins after this step, counted from 1.
     pub(super) fn due(&self, step: u64) -> impl Iterator<Item = usize> + use<> {
-        let (steps, parts) = (u64::from(self.inner_steps.get()), self.fragments.get());
-        let place = (step - 1) % steps + 1;
-        (0..parts).filter(move |part| {
-            // Spread over the round; the last at its end. No round is longer than 2^32 steps.
-            let at = u128::from(steps) * (*part as u128 + 1) / parts as u128;
-            at.max(1) == u128::from(place)
-        })
+        let settings = *self;
+        let place = (step - 1) % u64::from(self.inner_steps.get()) + 1;
+        (0..self.fragments.get()).filter(move |fragment| settings.place_of(*fragment) == place)
+    }
+
+    /// After how many steps of each round a fragment is exchanged: spread over the round, the last
+    /// at its end.
+    fn place_of(&self, fragment: usize) -> u64 {
+        let steps = u128::from(self.inner_steps.get());
+        let at = steps * (fragment as u128 + 1) / self.fragments.get() as u128;
+        u64::try_from(at.max(1)).expect("no round is longer than 2^32 steps")
     }
 
     /// The exchange of this number, counted from 0: all fragments in turn.
     pub(super) fn exchange(&self, number: u64) -> Due {
-        let (steps, parts) = (
-            u64::from(self.inner_steps.get()),
-            self.fragments.get() as u64,
-        );
-        let fragment = number % parts;
-        // As in `due`. No round is longer than 2^32 steps.
-        let at = u128::from(steps) * (u128::from(fragment) + 1) / u128::from(parts);
-        let at = u64::try_from(at.max(1)).expect("at most the steps of a round");
+        let steps = u64::from(self.inner_steps.get());
+        let parts = self.fragments.get() as u64;
+        let fragment = usize::try_from(number % parts).expect("less than a number of fragments");
+        let before = (number / parts).saturating_mul(steps);
         Due {
-            fragment: usize::try_from(fragment).expect("less than a number of fragments"),
-            step: (number / parts).saturating_mul(steps).saturating_add(at),
+            fragment,
+            step: before.saturating_add(self.place_of(fragment)),
         }
     }
 
