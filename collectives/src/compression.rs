@@ -254,7 +254,10 @@ const WHOLE: f32 = 12_582_912.0;
 
 impl<'a> Rounded<'a> {
     fn new(block: &'a [f32], largest: f32, rounding: Rounding) -> Self {
-        let magnitude = block.iter().fold(0.0_f32, |max, one| max.max(one.abs()));
+        // Of numbers that are not negative the bits have the same order, and are compared several
+        // at a time, as numbers that may be NaN are not.
+        let bits = block.iter().map(|one| one.abs().to_bits().cast_signed());
+        let magnitude = f32::from_bits(bits.fold(0, i32::max).cast_unsigned());
         Self {
             block,
             step: magnitude / largest,
