@@ -257,5 +257,7 @@ impl Exchange {
 
 fn is_finite(values: &[f32]) -> bool {
     // To the end, several at a time: nearly always all are.
-    values.iter().fold(true, |all, value| all & value.is_finite())
+    values
+        .iter()
+        .fold(true, |all, value| all & value.is_finite())
 }
