@@ -105,8 +105,8 @@ impl Drop for Crowd {
 
 #[test]
 fn a_rank_that_other_programs_keep_from_its_core_is_named() {
-    // Ranks that wait in shared memory look again and again, so that on a machine that is busy anyway
-    // all lack a core.
+    // Ranks that wait in shared memory look again and again: on a machine that is busy anyway all
+    // lack a core.
     let job = Job::start_with(&[("MESHWORK_TRANSPORT", "quic")]);
     let _crowd = Crowd::around(job.processes()[1]);
     assert_named(&job, 1, "starved");
