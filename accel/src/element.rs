@@ -79,6 +79,7 @@ impl ElementType {
 impl Element for bool {
     const TYPE: ElementType = ElementType::Bool;
 
+    #[inline]
     fn bytes_mut(_: &mut [Self]) -> Option<&mut [u8]> {
         None
     }
@@ -89,6 +90,7 @@ macro_rules! element {
         impl Element for $number {
             const TYPE: ElementType = ElementType::$kind;
 
+            #[inline]
             fn bytes_mut(values: &mut [Self]) -> Option<&mut [u8]> {
                 Some(bytemuck::cast_slice_mut(values))
             }

@@ -43,7 +43,7 @@ impl<T: Element> Reduction<T> {
     /// [`Error::UnsupportedOp`] where [`ReduceOp::supports`] says no.
     pub fn new(op: ReduceOp) -> Result<Self, Error> {
         let element = T::TYPE;
-        let loops = T::loops(op).ok_or(Error::UnsupportedOp { op, element })?;
+        let loops = T::loops(op).ok_or_else(|| Error::UnsupportedOp { op, element })?;
         Ok(Self { op, loops })
     }
 
@@ -119,7 +119,7 @@ impl<T: Element> Reduction<T> {
             equally_long(into, source)?;
         }
         let number = u32::try_from(sources.len()).expect("nobody has 2^32 contributions at hand");
-        NonZeroU32::new(number).ok_or(Error::NoSources { op: self.op })
+        NonZeroU32::new(number).ok_or_else(|| Error::NoSources { op: self.op })
     }
 
     /// Makes the combined values of `contributions` final: divides a mean, leaves other ops.

@@ -299,6 +299,7 @@ impl Group {
         }
     }
 
+    #[inline]
     fn perform<T: Element>(
         &mut self,
         spec: OperationSpec,
@@ -308,6 +309,7 @@ impl Group {
     }
 
     /// The engine, when all that was started before is done.
+    #[inline]
     fn settled(&self) -> MutexGuard<'_, Session> {
         if let Some(worker) = &self.worker {
             worker.settle();

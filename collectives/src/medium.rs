@@ -73,6 +73,7 @@ impl Medium {
     }
 
     /// By which algorithm an operation is done, if there are several; all ranks come to the same.
+    #[inline]
     pub(crate) fn algorithm<T: Element>(
         &mut self,
         contract: &Contract,
@@ -87,6 +88,7 @@ impl Medium {
     }
 
     /// Carries an operation out.
+    #[inline]
     pub(crate) fn run<T: Element>(
         &mut self,
         conditions: &Conditions<'_>,

@@ -161,10 +161,32 @@ impl Session {
     }
 
     /// Whether the group can carry this call out.
+    #[inline]
     fn ready(&mut self, contract: &Contract, spec: OperationSpec) -> Result<(), OperationError> {
+        match Handle::try_current() {
+            Err(_) if self.is_as_before() => Ok(()),
+            Ok(_) | Err(_) => self.ready_after_all(contract, spec),
+        }
+    }
+
+    #[cold]
+    fn ready_after_all(
+        &mut self,
+        contract: &Contract,
+        spec: OperationSpec,
+    ) -> Result<(), OperationError> {
         outside_async()?;
         self.alive()
             .inspect_err(|_| self.context.recorder.came_late(contract, spec.caller))
+    }
+
+    /// Whether the group has not failed, and nothing is told that nobody has seen: what is told once
+    /// is kept in the state.
+    #[inline]
+    fn is_as_before(&self) -> bool {
+        // Whoever told it may be gone.
+        let changed = self.failure.has_changed().unwrap_or(true);
+        !changed && !matches!(self.state, State::Failed(_))
     }
 
     /// Whether the group has not failed.
@@ -172,11 +194,11 @@ impl Session {
         if let State::Failed(error) = &self.state {
             return Err(error.clone());
         }
-        // Seen by nobody before: what is told once is kept in the state. Whoever told it may be
-        // gone.
-        let changed = self.failure.has_changed().unwrap_or(true);
-        let failed = changed.then(|| self.failure.borrow_and_update().clone());
-        if let Some(error) = failed.flatten() {
+        if self.is_as_before() {
+            return Ok(());
+        }
+        let failed = self.failure.borrow_and_update().clone();
+        if let Some(error) = failed {
             let error = self.with_completed(error);
             self.context.recorder.fail(&error);
             self.state = State::Failed(error.clone());

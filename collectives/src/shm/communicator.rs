@@ -231,6 +231,7 @@ impl<A: Atomic> ShmCommunicator<A> {
     }
 
     /// The first half of a meeting: what can be done without the others may follow it.
+    #[inline]
     pub(super) fn post_call(
         &mut self,
         request: &Request,
@@ -257,6 +258,7 @@ impl<A: Atomic> ShmCommunicator<A> {
     /// was written. Until short messages are read, nothing here may wait for that: no look for
     /// sleepers, and no value that is read from memory in one piece after it was written in
     /// several.
+    #[inline]
     pub(super) fn await_peers(
         &self,
         waiter: &Waiter<'_>,
@@ -287,6 +289,7 @@ impl<A: Atomic> ShmCommunicator<A> {
 
     /// Wakes whoever sleeps until a number that this rank has shown: to be called when an operation
     /// is over, and before anything in it that takes long.
+    #[inline]
     pub(crate) fn wake_sleepers(&self) {
         Flag::wake([&self.post(self.me).flag, &self.own().done.0]);
     }

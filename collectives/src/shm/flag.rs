@@ -91,18 +91,22 @@ fn reached(now: u32, number: u32) -> bool {
 }
 
 impl Atomic for AtomicU32 {
+    #[inline]
     fn load(&self) -> u32 {
         Self::load(self, Ordering::SeqCst)
     }
 
+    #[inline]
     fn store(&self, number: u32) {
         Self::store(self, number, Ordering::SeqCst);
     }
 
+    #[inline]
     fn publish(&self, number: u32) {
         Self::store(self, number, Ordering::Release);
     }
 
+    #[inline]
     fn wake_sleepers() {
         fence(Ordering::SeqCst);
     }

@@ -45,17 +45,22 @@ impl Gathering {
 }
 
 impl<A: Atomic> ShmCommunicator<A> {
-    /// Waits until all ranks have come to a point of an operation, along a tree: who looks at each
-    /// of many others may have to sleep for each of them.
+    /// Waits until all ranks have come to a point of an operation, along a tree where they are many:
+    /// who looks at each of many others may have to sleep for each of them.
+    #[inline]
     pub(super) fn gather(&self, waiter: &Waiter<'_>, at: Gathering) -> Result<(), Failure> {
-        if self.shape.gathers() {
-            for child in overlay::children(Rank::at(self.me), self.world()) {
-                self.wait_through(waiter, at, child.index())?;
-            }
-            self.gathered(at, self.me).set(at.number);
-            self.wait_through(waiter, at, 0)?;
+        match self.shape.gathers() {
+            true => self.gather_along_tree(waiter, at),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    fn gather_along_tree(&self, waiter: &Waiter<'_>, at: Gathering) -> Result<(), Failure> {
+        for child in overlay::children(Rank::at(self.me), self.world()) {
+            self.wait_through(waiter, at, child.index())?;
+        }
+        self.gathered(at, self.me).set(at.number);
+        self.wait_through(waiter, at, 0)
     }
 
     /// Waits until a rank and all below it have come.

@@ -92,18 +92,22 @@ unsafe fn blend_by<T: Element, const LENGTH: usize>(
     let Some(first) = sources.first() else {
         return;
     };
-    let mut block = [T::default(); LENGTH];
+    // Filled only where it is needed.
+    let mut block = None;
     // A destination that is no source takes the result at once, the others copy it from there.
     let clear = destinations.iter().position(|span| !sources.contains(span));
     let bytes = first.bytes();
     let mut start = 0;
     while start < bytes {
-        let range = start..(start + size_of_val(&block)).min(bytes);
+        let range = start..(start + LENGTH * size_of::<T>()).min(bytes);
         let part = |span: &Span| span.part(range.clone()).expect("all spans are as long");
         let result = match clear {
             // SAFETY: the caller's promise for destinations; it overlaps no source.
             Some(index) => unsafe { part(&destinations[index]).write() },
-            None => &mut block[..range.len() / size_of::<T>()],
+            None => {
+                let block = block.get_or_insert_with(|| [T::default(); LENGTH]);
+                &mut block[..range.len() / size_of::<T>()]
+            }
         };
         {
             // SAFETY: the caller's promise for sources.
