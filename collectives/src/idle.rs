@@ -146,3 +146,58 @@ impl Drop for Held {
         self.0.closing().end(Instant::now());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::wire::CloseRequest;
+
+    #[tokio::test]
+    async fn whoever_needs_a_connection_waits_for_the_answer_and_goes_by_it() {
+        let higher = Closable::new(End::Asks);
+        let stays = [ClosingMessage::Keep(1), ClosingMessage::Close(2)];
+        for (answer, is_held) in stays.into_iter().zip([true, false]) {
+            assert!(higher.propose().is_some());
+            let hold = higher.hold();
+            tokio::pin!(hold);
+            tokio::select! {
+                biased;
+                held = &mut hold => panic!("{held:?} before the answer"),
+                () = tokio::task::yield_now() => {}
+            }
+            if higher.hear(answer) != Reaction::Nothing {
+                assert!(!higher.is_closed());
+                higher.close();
+                higher.closed().await;
+            }
+            assert_eq!(hold.await.is_some(), is_held, "{answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_closed_neither_while_held_nor_with_bytes_unread() {
+        let lower = Closable::new(End::Decides);
+        let (near, far) = tokio::io::duplex(8);
+        let mut read = Counted::new(near, lower.clone());
+        let mut write = Counted::new(far, Closable::new(End::Asks));
+        write.write_all(&[1, 2, 3]).await.unwrap();
+        let request = |number| {
+            ClosingMessage::Request(CloseRequest {
+                number,
+                sent: write.connection().counts().sent,
+                received: 0,
+            })
+        };
+        let keep = |number| Reaction::Say(ClosingMessage::Keep(number));
+        assert_eq!(lower.hear(request(1)), keep(1));
+        let held = lower.hold().await;
+        read.read_exact(&mut [0; 3]).await.unwrap();
+        assert_eq!(lower.hear(request(2)), keep(2));
+        assert_eq!(lower.idle_since(), None);
+        drop(held);
+        let close = Reaction::Close(Some(ClosingMessage::Close(3)));
+        assert_eq!(lower.hear(request(3)), close);
+    }
+}

@@ -20,6 +20,11 @@ impl<S> Counted<S> {
     pub(crate) fn new(stream: S, connection: Arc<Closable>) -> Self {
         Self { stream, connection }
     }
+
+    #[cfg(test)]
+    pub(super) fn connection(&self) -> &Closable {
+        &self.connection
+    }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {

@@ -66,7 +66,7 @@ fn connections_beyond_the_budget_are_closed_once_idle_and_dialled_again_at_use()
             group.set_operation_timeout(PATIENCE);
             let mut odd = group.split(Some(group.rank().number() % 2), 0);
             let other = odd.as_mut().unwrap().as_mut().unwrap();
-            for round in 0..3 {
+            for round in 0..2 {
                 tell_all(&mut group, round);
                 tell_all(other, round);
                 tell_one(&mut group, 3, round);
@@ -98,11 +98,7 @@ fn the_end_of_a_rank_is_named_by_all(groups: Vec<Group>) {
 /// a millisecond, so operations begin while that is asked for, agreed on and done, at either end.
 #[test]
 fn operations_that_begin_while_connections_are_closed_go_on() {
-    for (data_transport, lanes) in [
-        (DataTransport::Quic, 1),
-        (DataTransport::Quic, 3),
-        (DataTransport::Tls, 2),
-    ] {
+    for (data_transport, lanes) in [(DataTransport::Quic, 1), (DataTransport::Tls, 2)] {
         let network = Network::default()
             .with_connections(lanes)
             .unwrap()
@@ -112,7 +108,7 @@ fn operations_that_begin_while_connections_are_closed_go_on() {
             group.set_operation_timeout(PATIENCE);
             let mut other = group.split(Some(0), 0).unwrap().unwrap();
             let mut closed = 0;
-            for round in 0..20 {
+            for round in 0..6 {
                 let late = group.rank().number() * 7 + round * 5;
                 (0..late % 4).for_each(|_| thread::yield_now());
                 tell_one(&mut group, 3, round);
@@ -120,7 +116,7 @@ fn operations_that_begin_while_connections_are_closed_go_on() {
                 (0..round % 5).for_each(|_| group.barrier().unwrap());
                 closed += usize::from(group.connections() < 7);
                 tell_one(&mut other, 5, round);
-                if round % 7 == 0 {
+                if round == 0 {
                     tell_all(&mut other, round);
                 }
             }
