@@ -85,10 +85,11 @@ impl Group {
     ///
     /// Each is then connected with at most 2⌈log₂ n⌉ others; further connections are made when an
     /// operation needs them, and closed while idle beyond
-    /// [`Network::connection_budget`](crate::Network::connection_budget). Connections are mutually authenticated and encrypted by TLS 1.3 over
-    /// QUIC. If all members run on one host, the bytes of operations go through memory that they
-    /// share; if some do, all-reduce, broadcast, all-gather and reduce-scatter go through memory
-    /// inside hosts and over the network between them.
+    /// [`Network::connection_budget`](crate::Network::connection_budget). Connections are mutually
+    /// authenticated and encrypted by TLS 1.3 over QUIC. If all members run on one host, the bytes
+    /// of operations go through memory that they share; if some do, all-reduce, broadcast,
+    /// all-gather and reduce-scatter go through memory inside hosts and over the network between
+    /// them.
     ///
     /// # Errors
     /// [`JoinError::NotJoined`] at the deadline; at once [`JoinError::PortTaken`],

@@ -55,7 +55,7 @@ impl World {
     }
 
     /// All that can happen next.
-    fn moves(&self, now: Instant) -> Vec<World> {
+    fn moves(&self, now: Instant) -> Vec<Self> {
         let mut next = Vec::new();
         for end in [HIGHER, LOWER] {
             self.operate(end, now, &mut next);
@@ -64,7 +64,7 @@ impl World {
         next
     }
 
-    fn operate(&self, end: usize, now: Instant, next: &mut Vec<World>) {
+    fn operate(&self, end: usize, now: Instant, next: &mut Vec<Self>) {
         match self.operations[end] {
             Operation::None if self.operations_left[end] > 0 => {
                 let mut begun = self.clone();
@@ -107,7 +107,7 @@ impl World {
         self
     }
 
-    fn close(&self, end: usize, now: Instant, next: &mut Vec<World>) {
+    fn close(&self, end: usize, now: Instant, next: &mut Vec<Self>) {
         let asked = self.ends[end].phase == Phase::Asked;
         let has_room = self.messages[other(end)].len() < ROOM;
         if has_room && (asked || self.proposals_left[end] > 0) {
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    fn say(self, end: usize, message: ClosingMessage, next: &mut Vec<World>) {
+    fn say(self, end: usize, message: ClosingMessage, next: &mut Vec<Self>) {
         if self.drops_left > 0 {
             let mut dropped = self.clone();
             dropped.drops_left -= 1;
