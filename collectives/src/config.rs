@@ -191,15 +191,17 @@ impl GroupConfig {
     }
 
     /// Takes over what the environment sets: the [`Timeouts`], the transport in [`Transport::ENV`],
-    /// the carrier in [`DataTransport::ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`],
-    /// the launcher's process id in [`GroupConfig::LAUNCHER_ENV`], how often it has started
+    /// the carrier in [`DataTransport::ENV`], the budget of connections in
+    /// [`Network::BUDGET_ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`], the launcher's
+    /// process id in [`GroupConfig::LAUNCHER_ENV`], how often it has started
     /// predecessors of this process in [`GroupConfig::RESTARTS_ENV`], how many members there may be
     /// in [`GroupConfig::WORKERS_ENV`], what program this is in [`GroupConfig::PROGRAM_ENV`], and
     /// of a newcomer where others reach it in [`GroupConfig::ADDRESS_ENV`].
     ///
     /// # Errors
     /// [`ConfigError::Setting`], [`ConfigError::TransportName`],
-    /// [`ConfigError::DataTransportName`], [`ConfigError::Launcher`], [`ConfigError::Restarts`],
+    /// [`ConfigError::DataTransportName`], [`ConfigError::ConnectionBudget`],
+    /// [`ConfigError::Launcher`], [`ConfigError::Restarts`],
     /// [`ConfigError::WorkersFormat`], [`ConfigError::Workers`] for a variable that cannot be read.
     pub fn with_environment(self) -> Result<Self, ConfigError> {
         let mut configured = self.with_timeouts(Timeouts::from_env()?);
@@ -209,6 +211,10 @@ impl GroupConfig {
         if let Some(name) = env::var_os(DataTransport::ENV) {
             let data_transport = network::data_transport(&name.to_string_lossy())?;
             configured.network = configured.network.with_data_transport(data_transport);
+        }
+        if let Some(ranks) = env::var_os(Network::BUDGET_ENV) {
+            let ranks = network::connection_budget(&ranks.to_string_lossy())?;
+            configured.network = configured.network.with_connection_budget(ranks);
         }
         if let Some(folder) = env::var_os(Self::DUMP_ENV) {
             configured = configured.with_dump(folder);

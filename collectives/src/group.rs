@@ -84,10 +84,12 @@ impl Group {
     /// Joins the group of `config`: blocks until every member that begins it is known to be there.
     ///
     /// Each is then connected with at most 2⌈log₂ n⌉ others; further connections are made when an
-    /// operation needs them. Connections are mutually authenticated and encrypted by TLS 1.3 over
-    /// QUIC. If all members run on one host, the bytes of operations go through memory that they
-    /// share; if some do, all-reduce, broadcast, all-gather and reduce-scatter go through memory
-    /// inside hosts and over the network between them.
+    /// operation needs them, and closed while idle beyond
+    /// [`Network::connection_budget`](crate::Network::connection_budget). Connections are mutually
+    /// authenticated and encrypted by TLS 1.3 over QUIC. If all members run on one host, the bytes
+    /// of operations go through memory that they share; if some do, all-reduce, broadcast,
+    /// all-gather and reduce-scatter go through memory inside hosts and over the network between
+    /// them.
     ///
     /// # Errors
     /// [`JoinError::NotJoined`] at the deadline; at once [`JoinError::PortTaken`],
@@ -288,7 +290,8 @@ impl Group {
     }
 
     /// How many other ranks of the job this process is connected with: about 2·log₂ n from the
-    /// start, and whom operations of any of its groups have needed. 0 among threads.
+    /// start, and whom operations of any of its groups have needed and that were not closed since.
+    /// 0 among threads.
     ///
     /// Waits for the operations that were started before.
     #[must_use]

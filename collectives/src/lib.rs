@@ -124,6 +124,7 @@ mod flight_recorder;
 mod group;
 mod host;
 mod identity;
+mod idle;
 mod links;
 mod local;
 mod measured_links;

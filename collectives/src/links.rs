@@ -5,7 +5,7 @@ mod medium;
 mod operation;
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::Rank;
 use crate::failure::Failure;
+use crate::idle::{Closable, Held};
 
 pub(crate) use hierarchy::Hierarchy;
 pub(crate) use medium::LinkMedium;
@@ -39,7 +40,15 @@ pub(crate) trait Connector: Send + Sync {
 }
 
 /// Streams that are being opened.
-pub(crate) type Connecting = Pin<Box<dyn Future<Output = (Outgoing, Incoming)> + Send>>;
+pub(crate) type Connecting = Pin<Box<dyn Future<Output = Connected> + Send>>;
+
+/// Streams to and from a rank.
+pub(crate) struct Connected {
+    pub(crate) outgoing: Outgoing,
+    pub(crate) incoming: Incoming,
+    /// Their connection, if it may be closed once it is let go.
+    pub(crate) held: Option<Held>,
+}
 
 /// One rank's streams to and from others, by rank; its own places are empty, and those of ranks
 /// that no operation has needed yet.
@@ -49,6 +58,8 @@ pub(crate) struct Links {
     connector: Option<Arc<dyn Connector>>,
     /// Ranks to which no stream is open yet, where there is a connector.
     unopened: usize,
+    /// Connections of open streams that may be closed between operations.
+    closable: BTreeMap<Rank, Arc<Closable>>,
 }
 
 /// The streams to the others.
@@ -65,6 +76,7 @@ impl Links {
             incoming: LinkReaders(incoming),
             connector: None,
             unopened: 0,
+            closable: BTreeMap::new(),
         }
     }
 
@@ -77,16 +89,19 @@ impl Links {
         }
     }
 
-    /// Opens the streams to these ranks that are not open yet, all at once.
+    /// Opens the streams to these ranks that are not open, all at once. They stay open as long as
+    /// what is returned lives.
     pub(crate) async fn reach(
         &mut self,
         peers: impl FnOnce() -> BTreeSet<Rank>,
         wait: &WaitState,
-    ) -> Result<(), Failure> {
-        let Some(connector) = self.connector.as_ref().filter(|_| self.unopened > 0) else {
-            return Ok(());
+    ) -> Result<Vec<Held>, Failure> {
+        let all_stay_open = self.unopened == 0 && self.closable.is_empty();
+        let Some(connector) = self.connector.clone().filter(|_| !all_stay_open) else {
+            return Ok(Vec::new());
         };
         let mut missing = peers();
+        let mut all_held = self.hold(&missing, wait).await;
         missing.retain(|rank| self.outgoing.0[rank.index()].is_none());
         // Ends with this, and with it all that is half done.
         let mut opening = JoinSet::new();
@@ -97,13 +112,39 @@ impl Links {
         while let Some(rank) = missing.first() {
             wait.waits_for(*rank);
             let opened = opening.join_next().await.and_then(Result::ok);
-            let (rank, (outgoing, incoming)) = opened.ok_or(Failure::LinkBroken(*rank))?;
-            self.outgoing.0[rank.index()] = Some(outgoing);
-            self.incoming.0[rank.index()] = Some(incoming);
+            let (rank, connected) = opened.ok_or(Failure::LinkBroken(*rank))?;
+            self.outgoing.0[rank.index()] = Some(connected.outgoing);
+            self.incoming.0[rank.index()] = Some(connected.incoming);
             self.unopened -= 1;
+            if let Some(held) = connected.held {
+                self.closable.insert(rank, held.connection().clone());
+                all_held.push(held);
+            }
             missing.remove(&rank);
         }
-        Ok(())
+        Ok(all_held)
+    }
+
+    /// Holds the connections with these ranks that could be closed, and lets go of the streams of
+    /// all that were.
+    async fn hold(&mut self, peers: &BTreeSet<Rank>, wait: &WaitState) -> Vec<Held> {
+        let mut all_held = Vec::new();
+        for rank in peers {
+            if let Some(connection) = self.closable.get(rank) {
+                wait.waits_for(*rank);
+                all_held.extend(connection.hold().await);
+            }
+        }
+        let closable = self.closable.iter();
+        let closed = closable.filter(|(_, connection)| connection.is_closed());
+        let closed: Vec<Rank> = closed.map(|(rank, _)| *rank).collect();
+        for rank in closed {
+            self.closable.remove(&rank);
+            self.outgoing.0[rank.index()] = None;
+            self.incoming.0[rank.index()] = None;
+            self.unopened += 1;
+        }
+        all_held
     }
 }
 

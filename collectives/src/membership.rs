@@ -80,6 +80,8 @@ pub(crate) enum Event {
     Aborted { by: Rank, abort: Abort },
     /// The launcher says that this rank's process ended.
     Reported(Rank),
+    /// The connection with this rank is closed, as both ends have agreed that neither needs it.
+    Released(Rank),
     /// This rank has finished.
     Goodbye(Rank),
     /// This process gives up, for this reason.
@@ -112,7 +114,7 @@ pub(crate) struct Membership {
     me: Rank,
     members: Arc<[Member]>,
     timeouts: MembershipTimeouts,
-    /// Who is connected, or has been: neighbours, and those that operations have needed.
+    /// Who is connected, or has left: neighbours, and those that operations have needed.
     peers: BTreeMap<Rank, Peer>,
     roster: Roster,
     /// Who has not come, as far as anybody has told.
@@ -275,6 +277,7 @@ impl Membership {
                 let error = abort::from_wire(&abort, by, &self.members);
                 self.fail(self.with_own_evidence(error), out);
             }
+            Event::Released(rank) => self.released(rank, out),
             Event::Goodbye(rank) => self.goodbye(rank, out),
             Event::GiveUp(error) => self.fail(error, out),
             Event::Leave => self.leave(out),
@@ -285,6 +288,16 @@ impl Membership {
     fn goodbye(&mut self, rank: Rank, out: &mut Vec<Action>) {
         self.peers.insert(rank, Peer::Gone);
         self.leave_if_alone(out);
+    }
+
+    /// From now on this rank is like any that was never connected: others watch it. Neighbours
+    /// stay.
+    fn released(&mut self, rank: Rank, out: &mut Vec<Action>) {
+        if !self.watches(rank) && self.is_here(rank) {
+            self.peers.remove(&rank);
+            self.unwatched.remove(&rank);
+            self.leave_if_alone(out);
+        }
     }
 
     fn leave(&mut self, out: &mut Vec<Action>) {

@@ -5,17 +5,17 @@ use crate::{ConfigError, DataTransport, Network};
 /// The rank's endpoint, its runtime and its memory, with some to spare for name look-ups.
 const FILES_OF_A_RANK: u64 = 24;
 
-/// Files that a rank of so many opens: for each connection, of which it has four times the
-/// logarithm, a handle on the process at its other end, and a socket for each lane over TCP. All
+/// Files that a rank of so many opens: for each connection, of which it keeps as many as its budget
+/// has, a handle on the process at its other end, and a socket for each lane over TCP. All
 /// connections of QUIC share one socket.
 fn of_a_rank(world: u32, network: Network) -> u64 {
     let others = u64::from(world.saturating_sub(1));
-    let logarithm = u64::from(world.next_power_of_two().ilog2());
+    let budget = u64::from(network.budget(world));
     let sockets = match network.data_transport() {
         DataTransport::Quic => 0,
         DataTransport::Tls => u64::from(network.connections()),
     };
-    FILES_OF_A_RANK + others.min(4 * logarithm) * (1 + sockets)
+    FILES_OF_A_RANK + others.min(budget) * (1 + sockets)
 }
 
 /// Raises this process's soft limit to what a rank takes besides what is open already.

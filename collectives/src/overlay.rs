@@ -1,4 +1,4 @@
-//! Which ranks are connected from the start, and how words get to the others.
+//! Which ranks are connected from the start to the end, and how words get to the others.
 //!
 //! ```text
 //!   of 16 ranks, rank 0 is connected with     1 2   4       8      12   14 15

@@ -13,7 +13,8 @@
 //! With [`DataTransport::Tls`](crate::DataTransport::Tls), the data go over connections of TCP
 //! instead, one for each lane, and all else stays as it is.
 //!
-//! The end of a connection says why: its code, and an encoded abort as its reason.
+//! The end of a connection says why: its code, and an encoded abort as its reason. Connections that
+//! nothing needs are closed where a rank has too many.
 
 mod admission;
 mod announce;
@@ -67,6 +68,8 @@ const ABORT: VarInt = VarInt::from_u32(1);
 const GOODBYE: VarInt = VarInt::from_u32(2);
 /// The connection was never part of the group.
 const TURNED_AWAY: VarInt = VarInt::from_u32(3);
+/// Neither end needs the connection.
+const UNNEEDED: VarInt = VarInt::from_u32(4);
 
 /// The number of the group that was joined, among those that are split from it.
 const JOINED: u64 = 0;
@@ -287,7 +290,9 @@ impl Node {
         tokio::spawn(membership_driver::drive(membership, inbox, outbox));
         let accepting = tokio::spawn(admission::accept(admission.clone(), self.clone()));
         let renewing = tokio::spawn(admission::renew(admission.clone(), self.endpoint.clone()));
-        let mut tasks = vec![accepting.abort_handle(), renewing.abort_handle()];
+        let closing = tokio::spawn(admission::keep_to_budget(admission.clone()));
+        let tasks = [accepting, renewing, closing].map(|task| task.abort_handle());
+        let mut tasks = tasks.to_vec();
         if let Some(listener) = &self.listener {
             let taking_in = tokio::spawn(admission::take_in(admission.clone(), listener.clone()));
             tasks.push(taking_in.abort_handle());

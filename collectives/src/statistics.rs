@@ -84,7 +84,8 @@ pub struct AwaitedRank {
     pub waited: Duration,
 }
 
-/// The connections with another rank, which all are QUIC's.
+/// The connections with another rank at the moment, which all are QUIC's. Numbers begin anew where
+/// an idle connection was closed and another made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Peer {

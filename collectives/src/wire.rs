@@ -7,6 +7,7 @@
 
 mod agreement_message;
 mod call;
+mod closing;
 mod frame;
 mod message;
 mod newcomer;
@@ -19,6 +20,7 @@ pub(crate) use agreement_message::{
     AgreementMessage, Ballot, Decision, MemberProcess, MemberState,
 };
 pub(crate) use call::{WaitProbe, WaitReport, WireCall, WireMessageCounts};
+pub(crate) use closing::{CloseRequest, ClosingMessage};
 pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
 pub(crate) use message::{
     ABSENT_LIMIT, Abort, Hello, JoinRequest, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead, Ping,

@@ -157,6 +157,8 @@ const PURE: &[&str] = &[
     "collectives/src/agreement",
     "schedule/src/",
     "collectives/src/compression",
+    "collectives/src/idle/budget",
+    "collectives/src/idle/closing",
     "collectives/src/measured_links",
     "collectives/src/membership",
     "collectives/src/wire",

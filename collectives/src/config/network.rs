@@ -1,6 +1,9 @@
 //! How the network between ranks is used: packet size, connections, congestion control, and what
 //! carries bulk bytes.
 
+use std::time::Duration;
+
+use crate::idle::budget;
 use crate::{ConfigError, DataTransport};
 
 /// How the network between ranks is used.
@@ -25,6 +28,8 @@ pub struct Network {
     congestion: Congestion,
     connections: u8,
     data_transport: DataTransport,
+    connection_budget: Option<u32>,
+    idle: Duration,
 }
 
 /// What decides how much may be under way at a time.
@@ -48,6 +53,8 @@ impl Network {
     pub const MOST_PACKET: u16 = 65_507;
     /// The most connections that two ranks may have with each other.
     pub const MOST_CONNECTIONS: u8 = 16;
+    /// The environment variable for [`Network::connection_budget`].
+    pub const BUDGET_ENV: &'static str = "MESHWORK_CONNECTION_BUDGET";
 
     /// The largest packet that the search for a path's limit tries, in bytes of UDP payload.
     /// Default: 8,952, what frames of 9,000 bytes carry over IPv6. The search begins small and
@@ -74,6 +81,43 @@ impl Network {
     #[must_use]
     pub fn data_transport(&self) -> DataTransport {
         self.data_transport
+    }
+
+    /// How many other ranks this one stays connected with, if that was set. Default: four times
+    /// log₂ of the number of ranks, rounded up.
+    #[must_use]
+    pub fn connection_budget(&self) -> Option<u32> {
+        self.connection_budget
+    }
+
+    /// Changes [`Network::connection_budget`], in the same way on every rank.
+    ///
+    /// A rank that has more closes those that nothing has needed for the longest time, at least two
+    /// seconds, and dials again when an operation needs them. Neighbours, which tell each other
+    /// that they live, stay connected, and what operations need at one time is open at that time.
+    #[must_use]
+    pub fn with_connection_budget(self, ranks: u32) -> Self {
+        Self {
+            connection_budget: Some(ranks),
+            ..self
+        }
+    }
+
+    /// The budget among so many ranks.
+    pub(crate) fn budget(&self, world: u32) -> u32 {
+        let set = self.connection_budget;
+        set.unwrap_or_else(|| budget::default_budget(world))
+    }
+
+    /// How long nothing has needed a connection that may be closed.
+    pub(crate) fn idle(&self) -> Duration {
+        self.idle
+    }
+
+    /// Changes it, so that tests see many connections closed in a short time.
+    #[cfg(test)]
+    pub(crate) fn with_idle(self, idle: Duration) -> Self {
+        Self { idle, ..self }
     }
 
     /// Changes [`Network::largest_packet`].
@@ -134,8 +178,17 @@ impl Default for Network {
             congestion: Congestion::Cubic,
             connections: 1,
             data_transport: DataTransport::Quic,
+            connection_budget: None,
+            idle: budget::IDLE,
         }
     }
+}
+
+/// The budget of connections that a variable of the environment sets.
+pub(super) fn connection_budget(value: &str) -> Result<u32, ConfigError> {
+    value.parse().map_err(|_| ConfigError::ConnectionBudget {
+        value: value.to_owned(),
+    })
 }
 
 /// The carrier of bytes that a variable of the environment names.
@@ -186,6 +239,19 @@ mod tests {
             assert_eq!(data_transport(wrong), Err(expected));
         }
         assert_eq!(DataTransport::from_code(2), None);
+    }
+
+    #[test]
+    fn a_budget_of_connections_is_a_number_of_ranks() {
+        assert_eq!(Network::default().budget(128), 28);
+        let set = Network::default().with_connection_budget(0);
+        assert_eq!(set.budget(128), 0);
+        assert_eq!(connection_budget("40"), Ok(40));
+        for wrong in ["", "-1", "4 ", "many", "4294967296"] {
+            let value = wrong.to_owned();
+            let expected = ConfigError::ConnectionBudget { value };
+            assert_eq!(connection_budget(wrong), Err(expected));
+        }
     }
 
     #[test]

@@ -7,11 +7,12 @@ use crate::agreement::{
     self, Agreement, AgreementRules, AgreementTimeouts, PreviousEpoch, TwoMemberPolicy,
 };
 use crate::contract::{Call, Contract, Kind};
+use crate::idle::closing::{ByteCounts, Closing, End, Reaction};
 use crate::membership::{self, Membership, MembershipTimeouts};
 use crate::wait_for_graph::{Action, HeldGroup, Probe, WaitEdge, WaitForGraph};
 use crate::wire::{
-    AgreementMessage, Ballot, MESSAGE_HEAD_BYTES, MemberProcess, MemberRecord, MemberState,
-    Message, MessageHead, RecordBatch, Spoken, WaitProbe,
+    AgreementMessage, Ballot, ClosingMessage, MESSAGE_HEAD_BYTES, MemberProcess, MemberRecord,
+    MemberState, Message, MessageHead, RecordBatch, Spoken, WaitProbe,
 };
 use crate::{ElementType, Member, OperationError, Rank};
 
@@ -160,6 +161,7 @@ impl Listener {
             // It goes to another rank, or opens streams.
             Message::Routed(routed) => drop(routed.message()),
             Message::OpenStreams(_) => {}
+            Message::Closing(said) => self.closes(by, said),
             Message::WaitProbe(probe) => {
                 let event = self.probed(by, &probe);
                 self.happens(event);
@@ -188,6 +190,18 @@ impl Listener {
             | Message::Refusal(_)
             | Message::Directory(_)
             | Message::Lane(_) => self.happens(membership::Event::Disconnected(by)),
+        }
+    }
+
+    /// As `quic::admission` does with a connection that nothing needs.
+    fn closes(&mut self, by: Rank, said: ClosingMessage) {
+        let mut closing = Closing::new(End::Decides, self.now);
+        match closing.hear(self.now, said, ByteCounts::default()) {
+            Reaction::Nothing | Reaction::Say(ClosingMessage::Keep(_)) => {}
+            Reaction::Close(Some(ClosingMessage::Close(_))) => {
+                self.happens(membership::Event::Released(by));
+            }
+            out_of_place => panic!("{out_of_place:?} as an answer to {said:?}"),
         }
     }
 

@@ -111,6 +111,14 @@ pub enum ConfigError {
         /// The most there can be.
         most: u8,
     },
+    /// The budget of connections, taken from the environment, is no number.
+    #[error(
+        "MESHWORK_CONNECTION_BUDGET is {value:?}: it takes a whole number of other ranks, such as 40"
+    )]
+    ConnectionBudget {
+        /// Its value.
+        value: String,
+    },
     /// A setting taken from the environment is no number of seconds.
     #[error("{variable} is {value:?}: it takes a number of seconds above 0, such as 30 or 1.5")]
     Setting {

@@ -10,6 +10,7 @@ mod epochs;
 mod firewall;
 #[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod growth;
+mod idle;
 mod measure_links;
 mod middle;
 mod network;

@@ -102,9 +102,8 @@ impl LinkMedium {
         work: Work<'_, T>,
     ) -> Result<(), Failure> {
         self.until_done(conditions, request, async |operation, links, scratch| {
-            links
-                .reach(|| operation.peers(&work), operation.wait)
-                .await?;
+            let peers = || operation.peers(&work);
+            let _held = links.reach(peers, operation.wait).await?;
             operation.carry_out(links, scratch, work).await
         })
     }
@@ -112,9 +111,8 @@ impl LinkMedium {
     /// Makes sure that all ranks make this call, before any of them goes on with parts of it.
     fn agree(&mut self, conditions: &Conditions<'_>, request: &Request) -> Result<(), Failure> {
         self.until_done(conditions, request, async |operation, links, scratch| {
-            links
-                .reach(|| operation.call_peers(), operation.wait)
-                .await?;
+            let peers = || operation.call_peers();
+            let _held = links.reach(peers, operation.wait).await?;
             operation.agree(links, scratch).await
         })?;
         // From here on others wait for the parts.

@@ -9,6 +9,7 @@ use super::*;
 use crate::{JoinError, UnauthenticatedCause};
 
 mod liveness;
+mod released;
 
 const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
     join: Duration::from_secs(30),

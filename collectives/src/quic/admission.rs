@@ -4,8 +4,10 @@ mod accept;
 mod control_sender;
 mod dial;
 mod evidence;
+mod idle;
 mod join_requests;
 mod lanes;
+mod member_link;
 mod newcomers;
 mod on_demand;
 mod peers;
@@ -15,17 +17,20 @@ mod tcp;
 mod unauthenticated_log;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use quinn::Connection;
 use ring::digest;
 use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
 
 use super::node::{Node, View};
-use super::streams::{Arrivals, Data, Stream};
+use super::streams;
+use super::streams::{Arrivals, Arrived, Data, Stream};
 use super::{ABORT, GOODBYE, JOINED, TURNED_AWAY};
-use super::{control, streams};
 use crate::identity::{Identity, Role};
+use crate::idle::Closable;
 use crate::membership::Event;
 use crate::wait_for_graph::WaitForGraph;
 use crate::wire::{Decision, Hello, Lane, MemberProcess, MemberRecord, Message};
@@ -36,7 +41,9 @@ use crate::{
 pub(super) use accept::accept;
 use control_sender::ControlSender;
 use evidence::Whereabouts;
+pub(super) use idle::keep_to_budget;
 use join_requests::JoinRequests;
+pub(super) use member_link::MemberLink;
 use on_demand::Opening;
 pub(super) use renewal::renew;
 pub(super) use tcp::take_in;
@@ -71,7 +78,7 @@ pub(crate) struct Admission {
     /// What is known of every rank, once the group begins.
     roster: OnceLock<Arc<[MemberRecord]>>,
     /// Streams, by the rank at the other end, the group's number and the lane.
-    arrivals: Arrivals<(Rank, u64, u8)>,
+    arrivals: Arrivals<(Rank, u64, u8), Arrived>,
     /// Ranks that are being dialled or were, and streams of which groups are opened to whom.
     opening: Mutex<Opening>,
     /// Connections besides the one that was greeted, each with its data stream.
@@ -81,6 +88,8 @@ pub(crate) struct Admission {
     wait_for_graph: Mutex<WaitForGraph>,
     /// Tells that somebody asks whether this rank waits.
     probes: Notify,
+    /// Last words on connections that were closed before the end of the group.
+    farewells: Mutex<Vec<JoinHandle<()>>>,
     log: UnauthenticatedLog,
 }
 
@@ -90,6 +99,8 @@ struct AdmittedMember {
     whereabouts: Whereabouts,
     /// What its connections over TCP have to prove, where there are such.
     tcp_binding: Option<TcpBinding>,
+    /// What closes it while nothing needs it, if it need not stay.
+    closable: Option<Arc<Closable>>,
 }
 
 /// A connection whose two ends have agreed on everything.
@@ -142,6 +153,7 @@ impl Admission {
             tcp: Tcp::default(),
             wait_for_graph: Mutex::default(),
             probes: Notify::new(),
+            farewells: Mutex::default(),
             log: UnauthenticatedLog::default(),
         })
     }
@@ -205,6 +217,15 @@ impl Admission {
         self.admitted().get(&rank)?.tcp_binding.clone()
     }
 
+    /// Puts a stream of a group where it is asked for, unless its connection is closed already.
+    pub(super) fn arrives(&self, name: (Rank, u64, u8), arrived: Arrived) {
+        let admitted = self.admitted();
+        let member = admitted.get(&name.0);
+        if member.is_some_and(|member| arrived.is_over(member.closable.as_ref())) {
+            self.arrivals.put(name, arrived);
+        }
+    }
+
     pub(super) fn admitted_count(&self) -> usize {
         self.admitted().len()
     }
@@ -265,10 +286,6 @@ impl Admission {
         self.me
     }
 
-    pub(super) fn arrivals(&self) -> &Arrivals<(Rank, u64, u8)> {
-        &self.arrivals
-    }
-
     /// Sends a message to a member, without waiting. An abort is the last one.
     pub(super) fn tell(&self, rank: Rank, message: Message) {
         let mut admitted = self.admitted();
@@ -286,13 +303,12 @@ impl Admission {
 
     /// Waits until all last words are confirmed, which takes a bounded time.
     pub(super) async fn farewells(&self) {
-        let farewells: Vec<_> = {
-            let mut admitted = self.admitted();
-            admitted
+        let mut farewells = mem::take(&mut *lock(&self.farewells));
+        farewells.extend(
+            self.admitted()
                 .values_mut()
-                .filter_map(|member| member.control_sender.farewell())
-                .collect()
-        };
+                .filter_map(|member| member.control_sender.farewell()),
+        );
         for farewell in farewells {
             let _ = farewell.await;
         }
@@ -323,34 +339,30 @@ impl Admission {
             return;
         }
         tracing::debug!("connected to {rank}");
-        let control_sender = ControlSender::new(send, connections.clone());
-        admitted.insert(
-            rank,
-            AdmittedMember {
-                control_sender,
-                whereabouts: whereabouts.clone(),
-                tcp_binding,
-            },
-        );
+        let closable = self.closable(rank);
+        let member = AdmittedMember {
+            control_sender: ControlSender::new(send, connections.clone()),
+            whereabouts: whereabouts.clone(),
+            tcp_binding,
+            closable: closable.clone(),
+        };
+        admitted.insert(rank, member);
         drop(admitted);
         for (lane, data) in (0..).zip(data) {
-            self.arrivals.put((rank, JOINED, lane), data);
+            let arrived = Arrived::new(data, closable.clone());
+            self.arrives((rank, JOINED, lane), arrived);
         }
         self.admissions.notify_waiters();
+        let link = MemberLink {
+            rank,
+            admission: self.clone(),
+            closable,
+        };
         for (lane, connection) in (0..).zip(&connections) {
-            let arriving = streams::receive(self.clone(), rank, lane, connection.clone());
+            let arriving = streams::receive(link.clone(), lane, connection.clone());
             tokio::spawn(arriving);
         }
-        let (admission, watching, events) = (self.clone(), self.clone(), self.events.clone());
-        tokio::spawn(async move {
-            // First of all events of this rank: nobody can be lost who has not joined.
-            let _ = events.send(Event::Joined(rank)).await;
-            tokio::join!(
-                control::listen(rank, receive, admission),
-                control::until_any_closed(rank, connections, events.clone()),
-                watching.watch(rank, whereabouts),
-            );
-        });
+        tokio::spawn(link.attend(receive, connections, whereabouts));
     }
 
     fn shares_host(&self, hello: &Hello) -> bool {

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use quinn::{Connection, ConnectionError, RecvStream, SendStream};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::admission::Admission;
+use super::admission::{Admission, MemberLink};
 use super::{ABORT, GOODBYE};
 use crate::membership::Event;
 use crate::wire::{MESSAGE_HEAD_BYTES, Message, MessageHead, Routed, WireError};
@@ -50,7 +49,13 @@ pub(super) async fn write(stream: &mut SendStream, message: &Message) -> Result<
 }
 
 /// Turns what a member says into events until it has no more to say.
-pub(super) async fn listen(from: Rank, mut stream: RecvStream, admission: Arc<Admission>) {
+pub(super) async fn listen(link: &MemberLink, mut stream: RecvStream) {
+    let MemberLink {
+        rank: from,
+        admission,
+        closable,
+    } = link;
+    let from = *from;
     let events = admission.events();
     loop {
         let event = match read(&mut stream).await {
@@ -66,10 +71,17 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, admission: Arc<Ad
                 admission.asked_to_open(from, group);
                 continue;
             }
-            Ok(Message::Routed(routed)) => match routed_event(&admission, from, routed) {
+            Ok(Message::Routed(routed)) => match routed_event(admission, from, routed) {
                 Some(event) => event,
                 None => continue,
             },
+            Ok(Message::Closing(said)) => {
+                let closing = admission.hears_of_closing(from, closable.as_ref(), said);
+                match closing.await {
+                    true => return,
+                    false => continue,
+                }
+            }
             // Greetings are over: whoever begins again has lost its mind, and so its place.
             Ok(
                 Message::Hello(_)
@@ -117,19 +129,20 @@ fn routed_event(admission: &Arc<Admission>, by: Rank, routed: Routed) -> Option<
 
 /// Waits for the end of any of a member's connections and says why it ended: none is of use
 /// without the others.
-pub(super) async fn until_any_closed(
-    from: Rank,
-    connections: Vec<Connection>,
-    events: mpsc::Sender<Event>,
-) {
+pub(super) async fn until_any_closed(link: &MemberLink, connections: Vec<Connection>) {
     let mut ends: JoinSet<_> = connections
         .into_iter()
-        .map(|connection| until_closed(from, connection, events.clone()))
+        .map(|connection| until_closed(link.clone(), connection))
         .collect();
     ends.join_next().await;
 }
 
-async fn until_closed(from: Rank, connection: Connection, events: mpsc::Sender<Event>) {
+async fn until_closed(link: MemberLink, connection: Connection) {
+    let MemberLink {
+        rank: from,
+        admission,
+        closable,
+    } = link;
     let event = match connection.closed().await {
         ConnectionError::LocallyClosed => return,
         ConnectionError::ApplicationClosed(close) if close.error_code == GOODBYE => {
@@ -138,9 +151,15 @@ async fn until_closed(from: Rank, connection: Connection, events: mpsc::Sender<E
         ConnectionError::ApplicationClosed(close) if close.error_code == ABORT => {
             abort(from, &close.reason)
         }
-        _ => Event::Disconnected(from),
+        _ => match admission.breaks(from, closable.as_ref()).await {
+            true => return,
+            false => Event::Disconnected(from),
+        },
     };
-    let _ = events.send(event).await;
+    let _ = admission.events().send(event).await;
+    if let Some(closable) = closable {
+        closable.give_up();
+    }
 }
 
 /// The abort that stands in the reason of a closed connection.

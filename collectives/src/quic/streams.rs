@@ -12,11 +12,12 @@ use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::admission::Admission;
+use super::admission::{Admission, MemberLink};
 use super::heads::SplitHead;
 use super::stripes::Stripes;
+use crate::idle::Closable;
 use crate::links;
-use crate::{LossCause, Member, OperationError, Rank, SystemError};
+use crate::{LossCause, Member, OperationError, SystemError};
 
 /// Groups that two ranks can be in together, besides the one that they joined.
 pub(super) const GROUPS: u8 = 64;
@@ -31,6 +32,32 @@ pub(super) type Data = (links::Outgoing, links::Incoming);
 /// QUIC as the carrier.
 pub(super) fn data(stream: Stream) -> Data {
     (Box::new(stream.0), Box::new(stream.1))
+}
+
+/// A stream that one end has opened and the other is to take.
+pub(super) struct Arrived {
+    pub(super) data: Data,
+    /// Its connection, if that may be closed.
+    closable: Option<Arc<Closable>>,
+}
+
+impl Arrived {
+    pub(super) fn new(data: Data, closable: Option<Arc<Closable>>) -> Self {
+        Self { data, closable }
+    }
+
+    /// Whether it is a stream over this connection, and not over one before.
+    pub(super) fn is_over(&self, connection: Option<&Arc<Closable>>) -> bool {
+        match (&self.closable, connection) {
+            (None, None) => true,
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            (None, Some(_)) | (Some(_), None) => false,
+        }
+    }
+
+    pub(super) fn closable(&self) -> Option<&Arc<Closable>> {
+        self.closable.as_ref()
+    }
 }
 
 /// What has arrived and is not asked for yet: streams, by a name that both ends know.
@@ -96,12 +123,12 @@ pub(super) fn joined(mut streams: Vec<Data>) -> Data {
 }
 
 /// Takes in the streams that a member opens on one of its connections, until that ends.
-pub(super) async fn receive(
-    admission: Arc<Admission>,
-    from: Rank,
-    lane: u8,
-    connection: Connection,
-) {
+pub(super) async fn receive(link: MemberLink, lane: u8, connection: Connection) {
+    let MemberLink {
+        rank: from,
+        admission,
+        closable,
+    } = link;
     if from > admission.me() {
         // Control and data come first, and are taken by those who admit.
         while let Ok((send, mut receive)) = connection.accept_bi().await {
@@ -109,8 +136,8 @@ pub(super) async fn receive(
             let read = timeout(HEAD, receive.read_exact(&mut head)).await;
             if let (Ok(Ok(())), Some(SplitHead { group })) = (read, SplitHead::decode(&head)) {
                 // quinn lets no member open more than GROUPS, so these are bounded too.
-                let name = (from, group, lane);
-                admission.arrivals().put(name, data((send, receive)));
+                let arrived = Arrived::new(data((send, receive)), closable.clone());
+                admission.arrives((from, group, lane), arrived);
             }
         }
     }

@@ -4,6 +4,7 @@ use rkyv::{Archive, Deserialize, Serialize, rancor};
 
 use super::agreement_message::AgreementMessage;
 use super::call::{WaitProbe, WireCall};
+use super::closing::ClosingMessage;
 use super::newcomer::{Directory, Newcomer};
 use super::records::RecordBatch;
 use super::registration::{AddressBatch, Registration};
@@ -70,6 +71,8 @@ pub(crate) enum Message {
     Addresses(AddressBatch),
     /// In answer to a newcomer: this is where the members are. Its request stands.
     Directory(Directory),
+    /// About a connection that is closed while neither end needs it.
+    Closing(ClosingMessage),
 }
 
 /// Who a process is.
@@ -215,6 +218,7 @@ impl Message {
             Self::Register(registration) => rkyv::to_bytes(registration),
             Self::Addresses(batch) => rkyv::to_bytes(batch),
             Self::Directory(directory) => rkyv::to_bytes(directory),
+            Self::Closing(closing) => rkyv::to_bytes(closing),
             Self::Heartbeat | Self::Goodbye => Ok(rkyv::util::AlignedVec::new()),
         };
         let body = body.expect("serialising plain numbers and short texts into memory cannot fail");
@@ -269,6 +273,7 @@ impl Message {
                 directory if directory.makes_sense() => Ok(Self::Directory(directory)),
                 _ => Err(WireError::Body { kind: head.kind }),
             },
+            (20, _) => rkyv::from_bytes(body).map(Self::Closing).map_err(malformed),
             (4 | 6, _) => Err(WireError::Body { kind: head.kind }),
             (kind, _) => Err(WireError::Code {
                 field: "message type",
@@ -298,6 +303,7 @@ impl Message {
             Self::Register(_) => 17,
             Self::Addresses(_) => 18,
             Self::Directory(_) => 19,
+            Self::Closing(_) => 20,
         }
     }
 }
@@ -373,7 +379,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        Ballot, Decision, MemberProcess, MemberState, NEWCOMERS, WaitReport, WireMessageCounts,
+        Ballot, CloseRequest, Decision, MemberProcess, MemberState, NEWCOMERS, WaitReport,
+        WireMessageCounts,
     };
     use super::*;
     use crate::Rank;
@@ -484,7 +491,22 @@ mod tests {
                 &Message::OpenStreams(7),
             )),
         ];
-        [others, aborts()].concat()
+        [others, closings(), aborts()].concat()
+    }
+
+    fn closings() -> Vec<Message> {
+        let request = CloseRequest {
+            number: 1,
+            sent: u64::MAX,
+            received: 2,
+        };
+        let said = [
+            ClosingMessage::Unneeded,
+            ClosingMessage::Request(request),
+            ClosingMessage::Keep(u64::MAX),
+            ClosingMessage::Close(3),
+        ];
+        said.map(Message::Closing).to_vec()
     }
 
     fn aborts() -> Vec<Message> {
@@ -668,7 +690,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_decoder_panic(
-            kind in 0_u8..19,
+            kind in 0_u8..22,
             body in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let head = MessageHead { kind, length: 0 };

@@ -91,6 +91,7 @@ async fn receive(
         | Message::Absent(_)
         | Message::Routed(_)
         | Message::OpenStreams(_)
+        | Message::Closing(_)
         | Message::PingRequest(_)
         | Message::Ack(_)
         | Message::Register(_)

@@ -52,6 +52,11 @@ impl ControlSender {
         &self.connections
     }
 
+    /// Whether the last word has not been said.
+    pub(super) fn is_open(&self) -> bool {
+        self.open_stream.is_some()
+    }
+
     /// Queues a message, or drops it if too many wait.
     pub(super) fn tell(&self, message: Message) {
         if let Some(open_stream) = &self.open_stream {

@@ -86,16 +86,16 @@ impl Admission {
         });
     }
 
-    /// Tells when the process of a member has ended, or that this cannot be told; of a member on
-    /// another host, finds out what its port is worth.
-    pub(super) async fn watch(&self, rank: Rank, whereabouts: Whereabouts) {
-        let event = match whereabouts {
+    /// Waits for the process of a member to end, if that can be told; of a member on another host,
+    /// finds out what its port is worth.
+    pub(super) async fn watch(&self, rank: Rank, whereabouts: Whereabouts) -> Option<Event> {
+        match whereabouts {
             Whereabouts::Process(process) => match host::process_ended(process).await {
                 Ok(()) => {
                     lock(&self.ended).insert(rank);
-                    Event::Died(rank)
+                    Some(Event::Died(rank))
                 }
-                Err(_) => Event::Unwatched(rank),
+                Err(_) => Some(Event::Unwatched(rank)),
             },
             Whereabouts::Port {
                 address,
@@ -103,10 +103,9 @@ impl Admission {
                 ..
             } => {
                 misleading.store(refuses(address).await, Ordering::Relaxed);
-                return;
+                None
             }
-        };
-        let _ = self.events.send(event).await;
+        }
     }
 }
 

@@ -95,6 +95,12 @@ impl Tcp {
         arrived
     }
 
+    /// Drops what has arrived for a connection that is closed.
+    pub(super) fn forget(&self, tcp_binding: &TcpBinding) {
+        self.arrivals
+            .retain(|(serial, ..)| *serial != tcp_binding.serial);
+    }
+
     fn greeted(&self) -> MutexGuard<'_, BTreeMap<Rank, TcpBinding>> {
         // Nothing that holds the lock can panic half-way through a change.
         self.greeted.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,7 +1,7 @@
 //! Every operation by every algorithm, in every small world: with the right values, and with the
 //! peers that were told before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -86,6 +86,7 @@ fn watched(links: Links, touched: &Touched) -> Links {
         incoming: LinkReaders(incoming.collect()),
         connector: None,
         unopened: 0,
+        closable: BTreeMap::new(),
     }
 }
 
