@@ -15,9 +15,9 @@ use crate::variables::Variables;
 /// torchrun, Open MPI, MPICH, Flux, LSF, SkyPilot or Slurm, the first one that a variable shows.
 /// Without any, the cluster is empty.
 ///
-/// The explanation names those that were not asked. A batch script of Slurm or PBS has the variables
-/// of a task, so these do not show that a process is one: PBS is never asked, and Slurm where
-/// `srun --mpi=pmi2` or `pmix` has told its tasks that they belong together.
+/// The explanation names those that were not asked. A batch script of Slurm or PBS has the
+/// variables of a task, so these do not show that a process is one: PBS is never asked, and Slurm
+/// where `srun --mpi=pmi2` or `pmix` has told its tasks that they belong together.
 ///
 /// ```
 /// use meshwork_cluster_resolver::{ClusterResolver, EnvironmentResolver, Variables};
@@ -124,8 +124,8 @@ impl Starter {
     }
 }
 
-/// What `srun` sets besides where it serves MPI: the name of the step, in a form of its own for each
-/// of its two ways. Other servers of PMIx have other names, and may run as tasks of a step.
+/// What `srun` sets besides where it serves MPI: the name of the step, in a form of its own for
+/// each of its two ways. Other servers of PMIx have other names, and may run as tasks of a step.
 fn of_slurm(variables: &Variables) -> Result<Option<(&'static str, String)>, Error> {
     for (sign, begin) in [("PMI_JOBID", ""), ("PMIX_NAMESPACE", "slurm.pmix.")] {
         let value = variables.read_nonempty(sign)?;

@@ -23,8 +23,8 @@ pub struct Slurm {
 }
 
 impl Slurm {
-    /// Nodes n1 to n4 with eight cores and four GPUs each, all of them made up. Tests of one program
-    /// that run at once share them; none where it cannot be, which is said.
+    /// Nodes n1 to n4 with eight cores and four GPUs each, all of them made up. Tests of one
+    /// program that run at once share them; none where it cannot be, which is said.
     ///
     /// # Panics
     /// Where its programs are there and do not start; where it is missing and required.

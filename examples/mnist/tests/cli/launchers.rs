@@ -93,8 +93,8 @@ fn workers_over_ssh_have_the_same_losses() {
     }
 }
 
-/// By ports that Slurm's tasks share with nobody, and names of nodes that lead to this machine; names
-/// are only looked up where there is an address besides loopback.
+/// By ports that Slurm's tasks share with nobody, and names of nodes that lead to this machine;
+/// they are only looked up where there is an address besides loopback.
 #[test]
 fn tasks_of_srun_have_the_same_losses() {
     const INSIDE: &str = "MESHWORK_TEST_NETWORK";
