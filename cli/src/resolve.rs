@@ -99,6 +99,7 @@ impl Resolve {
             Source::TfConfig => Box::new(TfConfigResolver::from_variables(variables)),
             Source::Torchrun => launched(Launcher::Torchrun, variables),
             Source::OpenMpi => launched(Launcher::OpenMpi, variables),
+            Source::Mpich => launched(Launcher::Mpich, variables),
             Source::Flux => Box::new(FluxResolver::from_variables(variables)),
             Source::Lsf => Box::new(LsfResolver::from_variables(variables)),
             Source::SkyPilot => Box::new(SkyPilotResolver::from_variables(variables)),

@@ -5,10 +5,11 @@
     reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
 )]
 
+use std::net::UdpSocket;
 use std::process::{Command, Output};
 
 use meshwork_collectives::JobSecret;
-use meshwork_testing::{Need, installed};
+use meshwork_testing::{Need, installed, two_hosts};
 
 const MESHWORK: &str = env!("CARGO_BIN_EXE_meshwork");
 
@@ -31,6 +32,19 @@ fn processes_of_mpirun_find_each_other() {
     };
     let mut command = Command::new(mpirun);
     command.args(["--oversubscribe", "-np", "3", MESHWORK]);
+    measures_with_all_three(command.args(WORKER));
+}
+
+/// Which names no job: a port does, that is nobody's now.
+#[test]
+fn processes_of_mpiexec_find_each_other() {
+    let Some(mpiexec) = Need::Mpich.or_skip(installed("mpiexec.hydra")) else {
+        return;
+    };
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    let mut command = Command::new(mpiexec);
+    command.args(["-genv", "MASTER_PORT", &port, "-np", "3", MESHWORK]);
     measures_with_all_three(command.args(WORKER));
 }
 
@@ -91,7 +105,7 @@ fn a_variable_that_torchrun_would_set_is_asked_for_by_its_name() {
 /// As torchrun starts them on two hosts, which are network namespaces here.
 #[test]
 fn processes_of_two_hosts_meet_at_the_address_that_all_know() {
-    let Some(mut command) = on_two_hosts() else {
+    let Some(mut command) = two_hosts() else {
         return;
     };
     command.arg(MESHWORK).args(WORKER).envs([
@@ -115,7 +129,7 @@ fn processes_that_torchrun_starts_again_on_two_hosts_meet_again() {
     let Some(torchrun) = Need::Torchrun.or_skip(installed("torchrun")) else {
         return;
     };
-    let Some(mut command) = on_two_hosts() else {
+    let Some(mut command) = two_hosts() else {
         return;
     };
     command.args(["sh", "-euc", ON_EACH]).arg(torchrun);
@@ -128,43 +142,6 @@ fn measures_with_both(command: &mut Command) {
     let said = passed(command);
     assert_eq!(said.matches(",allreduce,2,4096,").count(), 1, "{said}");
 }
-
-/// What runs the program that it is given on two hosts; `None` where that cannot be.
-fn on_two_hosts() -> Option<Command> {
-    let works = Command::new("unshare")
-        .args(["--net", "ip", "link"])
-        .output();
-    let works = works.map_err(|error| format!("unshare does not start: {error}"));
-    let works = works.and_then(|ended| match ended.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&ended.stderr).trim().to_owned()),
-    });
-    Need::Namespaces.or_skip(works)?;
-    let mut command = Command::new("unshare");
-    command.args(["--net", "sh", "-euc", TWO_HOSTS, "sh"]);
-    Some(command)
-}
-
-/// Runs a program as rank 0 here, and as rank 1 in another namespace, with a link between them.
-const TWO_HOSTS: &str = r#"
-folder=$(mktemp -d); trap 'rm -r "$folder"' EXIT
-mkfifo "$folder/go"
-unshare --net sh -euc '
-    read -r _ <"$1/go"; shift
-    ip link set lo up; ip addr add 10.7.0.2/24 dev far; ip link set far up
-    RANK=1 exec "$@"
-' sh "$folder" "$@" &
-here=$(readlink /proc/$$/ns/net)
-while [ "$(readlink /proc/$!/ns/net)" = "$here" ]; do :; done
-ip link set lo up
-ip link add near type veth peer name far netns $!
-ip addr add 10.7.0.1/24 dev near; ip link set near up
-echo >"$folder/go"
-status=0
-RANK=0 "$@" || status=$?
-wait $! || status=$?
-exit $status
-"#;
 
 /// All ranks are there if the first one's table says so, which it prints once and for all.
 #[track_caller]

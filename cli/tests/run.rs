@@ -19,6 +19,8 @@ mod live;
 mod many;
 #[path = "run/page.rs"]
 mod page;
+#[path = "run/terminal.rs"]
+mod terminal;
 #[path = "run/trainer.rs"]
 mod trainer;
 

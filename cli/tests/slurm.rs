@@ -3,21 +3,15 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "slurm/controller.rs"]
-mod controller;
 #[path = "slurm/step.rs"]
 mod step;
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use meshwork_cluster_resolver::slurm::hosts;
-use meshwork_testing::Need;
+use meshwork_testing::Slurm;
 use serde_json::json;
-
-use controller::Controller;
 use step::{Step, meshwork};
 
 /// What `srun` is asked for, and how many tasks come of it.
@@ -91,7 +85,9 @@ const WITH_GPUS: &[(&str, &str, &[u32])] = &[
 
 #[test]
 fn tasks_of_a_real_slurm_agree_on_where_all_of_them_run() {
-    let Some(slurm) = controller() else { return };
+    let Some(slurm) = Slurm::or_skip() else {
+        return;
+    };
     let answers = tempfile::tempdir().expect("a temporary folder");
     let step = |name: &str| Step::new(&slurm, answers.path(), name);
     for &(name, words, tasks) in ORDINARY.iter().chain(HETEROGENEOUS) {
@@ -109,7 +105,9 @@ fn tasks_of_a_real_slurm_agree_on_where_all_of_them_run() {
 
 #[test]
 fn an_arbitrary_distribution_is_read_from_its_file_or_refused_by_every_task() {
-    let Some(slurm) = controller() else { return };
+    let Some(slurm) = Slurm::or_skip() else {
+        return;
+    };
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("hosts");
     fs::write(&file, "n3\nn1\nn1\nn2\nn1\n").expect("a writable folder");
@@ -128,7 +126,9 @@ fn an_arbitrary_distribution_is_read_from_its_file_or_refused_by_every_task() {
 
 #[test]
 fn steps_that_run_at_once_each_know_their_own_tasks() {
-    let Some(slurm) = controller() else { return };
+    let Some(slurm) = Slurm::or_skip() else {
+        return;
+    };
     let answers = tempfile::tempdir().expect("a temporary folder");
     let step = |name: &str| Step::new(&slurm, answers.path(), name);
     let (one, other) = (step("one of two"), step("two of two"));
@@ -144,7 +144,9 @@ fn steps_that_run_at_once_each_know_their_own_tasks() {
 
 #[test]
 fn a_batch_script_is_no_task_of_a_step() {
-    let Some(slurm) = controller() else { return };
+    let Some(slurm) = Slurm::or_skip() else {
+        return;
+    };
     let output = slurm.run("salloc", &["-n1", &meshwork(), "resolve", "--json"], &[]);
     let answers: serde_json::Value = serde_json::from_str(&output).expect("one JSON object");
     assert_eq!(answers["source"], json!("slurm"));
@@ -158,7 +160,9 @@ fn a_batch_script_is_no_task_of_a_step() {
 /// Host lists as they are put together at random, judged by the `scontrol` that is installed.
 #[test]
 fn host_lists_mean_what_scontrol_makes_of_them() {
-    let Some(slurm) = controller() else { return };
+    let Some(slurm) = Slurm::or_skip() else {
+        return;
+    };
     for list in [
         "a[3,1-2]b[2,1]c[5,4]",
         "r[08-11,7]n[1-2],login",
@@ -181,45 +185,4 @@ fn host_lists_mean_what_scontrol_makes_of_them() {
             Err(problem) => assert!(!output.stderr.is_empty(), "{list}: {problem}"),
         }
     }
-}
-
-/// A running Slurm, which tests that run at once share; none where it cannot be, which is said.
-#[track_caller]
-fn controller() -> Option<Arc<Controller>> {
-    static RUNNING: Mutex<Weak<Controller>> = Mutex::new(Weak::new());
-    Need::Slurm.or_skip(can_run())?;
-    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-    let slurm = running
-        .upgrade()
-        .unwrap_or_else(|| Arc::new(Controller::start()));
-    *running = Arc::downgrade(&slurm);
-    Some(slurm)
-}
-
-fn can_run() -> Result<(), String> {
-    let programs = [
-        "slurmctld",
-        "slurmd",
-        "srun",
-        "salloc",
-        "scontrol",
-        "sinfo",
-        "munged",
-    ];
-    if let Some(missing) = programs.iter().find(|program| !is_installed(program)) {
-        return Err(format!("{missing} is not installed"));
-    }
-    let is_root = rustix::process::geteuid().is_root();
-    is_root
-        .then_some(())
-        .ok_or_else(|| "slurmd needs root".to_owned())
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path);
-    let system = ["/usr/sbin", "/sbin"].map(|folder| Path::new(folder).to_owned());
-    folders
-        .chain(system)
-        .any(|folder| folder.join(program).is_file())
 }

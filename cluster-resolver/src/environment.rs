@@ -7,15 +7,17 @@ use crate::launcher::{Launcher, LauncherResolver};
 use crate::resolver::ClusterResolver;
 use crate::schedulers::{FluxResolver, LsfResolver};
 use crate::skypilot::SkyPilotResolver;
+use crate::slurm::SlurmResolver;
 use crate::tf_config::TfConfigResolver;
 use crate::variables::Variables;
 
 /// The cluster that the environment describes, whoever set it: `TF_CONFIG` if it is set, else
-/// torchrun, Open MPI, Flux, LSF or SkyPilot, the first one that a variable shows. Without any, the
-/// cluster is empty.
+/// torchrun, Open MPI, MPICH, Flux, LSF, SkyPilot or Slurm, the first one that a variable shows.
+/// Without any, the cluster is empty.
 ///
-/// The explanation names those that were not asked. Slurm and PBS are never asked: a batch script
-/// has their variables as well as its tasks, so these do not show that a process is a task.
+/// The explanation names those that were not asked. A batch script of Slurm or PBS has the
+/// variables of a task, so these do not show that a process is one: PBS is never asked, and Slurm
+/// where `srun --mpi=pmi2` or `pmix` has told its tasks that they belong together.
 ///
 /// ```
 /// use meshwork_cluster_resolver::{ClusterResolver, EnvironmentResolver, Variables};
@@ -52,10 +54,8 @@ impl EnvironmentResolver {
     #[must_use]
     pub fn is_described(&self) -> bool {
         let variables = self.variables.snapshot();
-        let is_set = |name: &str| !matches!(variables.read(name), Ok(None));
-        // Templates of jobs leave variables of launchers empty where there is none.
-        let is_filled = |name: &str| !matches!(variables.read_nonempty(name), Ok(None));
-        is_set("TF_CONFIG") || STARTERS.iter().any(|starter| is_filled(starter.sign()))
+        let is_shown = |starter: &Starter| !matches!(starter.shown(&variables), Ok(None));
+        !matches!(variables.read("TF_CONFIG"), Ok(None)) || STARTERS.iter().any(is_shown)
     }
 }
 
@@ -64,8 +64,8 @@ impl ClusterResolver for EnvironmentResolver {
         let variables = self.variables.snapshot();
         let mut shown = Vec::new();
         for starter in STARTERS {
-            if let Some(value) = variables.read_nonempty(starter.sign())? {
-                shown.push((starter, value));
+            if let Some(sign) = starter.shown(&variables)? {
+                shown.push((starter, sign));
             }
         }
         let mut shown = shown.into_iter();
@@ -76,8 +76,8 @@ impl ClusterResolver for EnvironmentResolver {
             Some((starter, _)) => starter.ask(variables)?,
             None => TfConfigResolver::from_variables(variables).snapshot()?,
         };
-        for (starter, value) in shown {
-            let from = Origin::variable(starter.sign());
+        for (_, (sign, value)) in shown {
+            let from = Origin::variable(sign);
             cluster
                 .evidence
                 .ignore(Question::Cluster, from, value, EARLIER);
@@ -93,17 +93,22 @@ enum Starter {
     Lsf,
     Flux,
     SkyPilot,
+    Slurm,
 }
 
 impl Starter {
-    /// The variable that shows it.
-    const fn sign(self) -> &'static str {
-        match self {
+    /// The variable that shows it, and its value. Templates of jobs leave variables of launchers
+    /// empty where there is none.
+    fn shown(self, variables: &Variables) -> Result<Option<(&'static str, String)>, Error> {
+        let sign = match self {
             Self::Launcher(launcher) => launcher.sign(),
             Self::Lsf => LsfResolver::SIGN,
             Self::Flux => FluxResolver::SIGN,
             Self::SkyPilot => SkyPilotResolver::SIGN,
-        }
+            Self::Slurm => return of_slurm(variables),
+        };
+        let value = variables.read_nonempty(sign)?;
+        Ok(value.map(|value| (sign, value)))
     }
 
     fn ask(self, variables: Variables) -> Result<Cluster, Error> {
@@ -114,18 +119,35 @@ impl Starter {
             Self::Lsf => LsfResolver::from_variables(variables).snapshot(),
             Self::Flux => FluxResolver::from_variables(variables).snapshot(),
             Self::SkyPilot => SkyPilotResolver::from_variables(variables).snapshot(),
+            Self::Slurm => SlurmResolver::from_variables(variables).snapshot(),
         }
     }
 }
 
+/// What `srun` sets besides where it serves MPI: the name of the step, in a form of its own for
+/// each of its two ways. Other servers of PMIx have other names, and may run as tasks of a step.
+fn of_slurm(variables: &Variables) -> Result<Option<(&'static str, String)>, Error> {
+    for (sign, begin) in [("PMI_JOBID", ""), ("PMIX_NAMESPACE", "slurm.pmix.")] {
+        let value = variables.read_nonempty(sign)?;
+        let is_step = variables.read_nonempty("SLURM_STEP_ID")?.is_some();
+        if let Some(value) = value.filter(|value| is_step && value.starts_with(begin)) {
+            return Ok(Some((sign, value)));
+        }
+    }
+    Ok(None)
+}
+
 /// In the order in which they are believed: schedulers and SkyPilot start a program on each node,
-/// which may be the launcher of others, and Flux may run as a job of LSF.
-const STARTERS: [Starter; 5] = [
+/// which may be the launcher of others, Flux may run as a job of LSF, and all of them on nodes of
+/// Slurm.
+const STARTERS: [Starter; 7] = [
     Starter::Launcher(Launcher::Torchrun),
     Starter::Launcher(Launcher::OpenMpi),
+    Starter::Launcher(Launcher::Mpich),
     Starter::Flux,
     Starter::Lsf,
     Starter::SkyPilot,
+    Starter::Slurm,
 ];
 
 const EARLIER: &str = "another source comes first";
@@ -184,6 +206,35 @@ mod tests {
         assert!(shown.contains("not variable LSF_PM_TASKID: 2"), "{shown}");
         // The batch script itself has these.
         assert!(!resolver(&[("PBS_NODEFILE", "/f"), ("LSB_HOSTS", "a")]).is_described());
+    }
+
+    #[test]
+    fn a_task_of_slurm_is_one_where_srun_serves_mpi_and_nobody_else_started_it() {
+        let step = [
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_PROCID", "1"),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_STEP_NODELIST", "n[8-9]"),
+            ("SLURM_STEP_TASKS_PER_NODE", "1(x2)"),
+        ];
+        let with = |more: &[(&'static str, &'static str)]| {
+            let all: Vec<_> = step.into_iter().chain(more.iter().copied()).collect();
+            resolver(&all)
+        };
+        for sign in [("PMI_JOBID", "7.0"), ("PMIX_NAMESPACE", "slurm.pmix.7.0")] {
+            let placement = with(&[sign]).snapshot().unwrap().placement().unwrap();
+            assert_eq!(placement.addresses(), ["n8:8888", "n9:8888"], "{sign:?}");
+            assert_eq!(placement.rank(), 1);
+        }
+        // A step without MPI, and a daemon of another server of PMIx that is a task.
+        for sign in [("PMI_JOBID", ""), ("PMIX_NAMESPACE", "prterun-n8-77@1")] {
+            assert!(!with(&[sign]).is_described(), "{sign:?}");
+        }
+        assert!(!resolver(&[("PMI_JOBID", "7.0")]).is_described());
+        let sky = with(&[("PMI_JOBID", "7.0"), ("SKYPILOT_NODE_IPS", "c")]);
+        let shown = sky.snapshot().unwrap().explanation().to_string();
+        assert!(shown.contains("not variable PMI_JOBID: 7.0"), "{shown}");
     }
 
     #[test]

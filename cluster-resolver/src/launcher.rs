@@ -1,4 +1,4 @@
-//! Launchers that tell each process its rank, and nobody the addresses: torchrun and Open MPI.
+//! Launchers that tell each process its rank, and nobody the addresses: torchrun, Open MPI, MPICH.
 
 use crate::address;
 use crate::cluster::{Cluster, RendezvousEndpoint};
@@ -24,23 +24,28 @@ pub enum Launcher {
     /// `OMPI_COMM_WORLD_LOCAL_SIZE`, `PMIX_NAMESPACE`, and for several hosts `MASTER_ADDR` and
     /// `MASTER_PORT`, which it hands on by `-x`.
     OpenMpi,
+    /// `mpiexec` of MPICH and of those that have its process manager, such as Intel MPI: `PMI_RANK`,
+    /// `PMI_SIZE`, `MPI_LOCALNRANKS`, and from whoever calls it `MASTER_PORT`, for several hosts
+    /// `MASTER_ADDR` too.
+    Mpich,
 }
 
 impl Launcher {
     /// All of them, in the order in which they are believed: `mpirun` may start one `torchrun` on
     /// each host.
-    pub const ALL: &[Self] = &[Self::Torchrun, Self::OpenMpi];
+    pub const ALL: &[Self] = &[Self::Torchrun, Self::OpenMpi, Self::Mpich];
 
     /// The variable that shows that this launcher started the process, if it is not empty.
     #[must_use]
     pub const fn sign(self) -> &'static str {
-        self.names().world
+        self.names().sign
     }
 
     const fn names(self) -> &'static Names {
         match self {
             Self::Torchrun => &TORCHRUN,
             Self::OpenMpi => &OPEN_MPI,
+            Self::Mpich => &MPICH,
         }
     }
 }
@@ -138,14 +143,22 @@ impl LauncherResolver {
 
     /// Ports for as many processes on one host.
     fn ports(&self, read: &Reader<'_>, world: u32) -> Result<Ports, Error> {
-        let job = self.launcher.names().job;
         Ok(match self.launcher {
-            Launcher::Torchrun => {
-                let port = read.number(job, 1, u16::MAX.into())?;
-                Ports::of_number(port.into(), world)
+            Launcher::Torchrun | Launcher::Mpich => {
+                Ports::of_number(self.master_port(read)?.into(), world)
             }
-            Launcher::OpenMpi => Ports::of_name(&read.text(job)?, world),
+            Launcher::OpenMpi => Ports::of_name(&read.text(self.launcher.names().job)?, world),
         })
+    }
+
+    fn master_port(&self, read: &Reader<'_>) -> Result<u16, Error> {
+        let launcher = self.launcher.names().launcher;
+        let is_set = read.variables.read_nonempty(MASTER_PORT)?.is_some();
+        if !is_set && self.launcher != Launcher::Torchrun {
+            return Err(LauncherError::NoPort { launcher }.into());
+        }
+        let port = read.number(MASTER_PORT, 1, u16::MAX.into())?;
+        Ok(u16::try_from(port).expect("it is in the range of a port"))
     }
 
     /// Where the processes of several hosts meet.
@@ -163,8 +176,7 @@ impl LauncherResolver {
             }
             .into());
         };
-        let port = read.number(MASTER_PORT, 1, u16::MAX.into())?;
-        let port = u16::try_from(port).expect("it is in the range of a port");
+        let port = self.master_port(read)?;
         // By rank, so that it does not matter who is on this host too.
         let own = self.ports(read, world)?.nth(rank as usize);
         Ok(RendezvousEndpoint {
@@ -204,6 +216,8 @@ impl ClusterResolver for LauncherResolver {
 /// What the variables of a launcher are called.
 struct Names {
     launcher: &'static str,
+    /// Nobody else sets it.
+    sign: &'static str,
     rank: &'static str,
     world: &'static str,
     local_world: &'static str,
@@ -248,6 +262,7 @@ const MASTER_PORT: &str = "MASTER_PORT";
 
 const TORCHRUN: Names = Names {
     launcher: "torchrun",
+    sign: "WORLD_SIZE",
     rank: "RANK",
     world: "WORLD_SIZE",
     local_world: "LOCAL_WORLD_SIZE",
@@ -257,10 +272,22 @@ const TORCHRUN: Names = Names {
 
 const OPEN_MPI: Names = Names {
     launcher: "mpirun",
+    sign: "OMPI_COMM_WORLD_SIZE",
     rank: "OMPI_COMM_WORLD_RANK",
     world: "OMPI_COMM_WORLD_SIZE",
     local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
     job: "PMIX_NAMESPACE",
+    host: None,
+};
+
+const MPICH: Names = Names {
+    launcher: "mpiexec",
+    // Flux and Slurm have the others as well.
+    sign: "MPI_LOCALNRANKS",
+    rank: "PMI_RANK",
+    world: "PMI_SIZE",
+    local_world: "MPI_LOCALNRANKS",
+    job: MASTER_PORT,
     host: None,
 };
 

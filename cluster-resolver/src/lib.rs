@@ -81,9 +81,9 @@
 //! trait, what the program says in place of a source, and the watch), [`multi_worker`] (what a
 //! cluster means for one process of a training job), `command` (asks a scheduler's own client);
 //! then the sources: `simple`, `tf_config`, [`slurm`], `schedulers` (PBS, LSF and Flux),
-//! `sagemaker`, `launcher` (torchrun and Open MPI), `skypilot`, `environment` (whoever started this
-//! process) and `union`, and the services, each a feature: `gce`, `kubernetes` and
-//! `tpu` over `google` and `service` (what they share: credentials, deadlines, answers).
+//! `sagemaker`, `launcher` (torchrun, Open MPI, MPICH), `skypilot`, `environment` (whoever started
+//! this process) and `union`, and the services, each a feature: `gce`, `kubernetes` and `tpu` over
+//! `google` and `service` (what they share: credentials, deadlines, answers).
 #![forbid(unsafe_code)]
 
 mod address;

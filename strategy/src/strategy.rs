@@ -62,10 +62,11 @@ pub struct MultiWorkerMirroredStrategy {
 
 impl MultiWorkerMirroredStrategy {
     /// The strategy that the environment describes: the cluster as [`EnvironmentResolver`] reads it
-    /// (`TF_CONFIG`, or else the variables of torchrun, Open MPI, Flux, LSF or SkyPilot; of the
-    /// first two, processes on several hosts meet at `MASTER_ADDR` first), the job secret in
-    /// `MESHWORK_JOB_SECRET`, time-outs as in [`Timeouts::from_env`]. Blocks until all workers have
-    /// met. Without a cluster, or as its only worker, this worker trains alone and needs no secret.
+    /// (`TF_CONFIG`, or else the variables of torchrun, Open MPI, MPICH, Flux, LSF, SkyPilot or
+    /// Slurm; of the first three, processes on several hosts meet at `MASTER_ADDR` first), the job
+    /// secret in `MESHWORK_JOB_SECRET`, time-outs as in [`Timeouts::from_env`]. Blocks until all
+    /// workers have met. Without a cluster, or as its only worker, this worker trains alone and
+    /// needs no secret.
     ///
     /// With the feature `status`, which is on by default, a worker says over HTTP how it fares
     /// where `MESHWORK_STATUS` names an address.

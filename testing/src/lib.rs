@@ -1,5 +1,5 @@
-//! What tests of all packages share: skips that are heard, tests in a process of their own,
-//! and a browser.
+//! What tests of all packages share: skips that are heard, tests in a process of their own, and
+//! what they start: a browser, `ssh` with its server, two hosts, and Slurm.
 //!
 //! It knows nothing of what is tested. Some tests need what not every machine has, such as a GPU or
 //! Slurm. Where it is missing they skip, and `MESHWORK_REQUIRE` makes that a failure:
@@ -18,11 +18,21 @@
 
 mod browser;
 mod child;
+mod hosts;
 mod need;
+#[cfg(unix)]
+mod slurm;
+#[cfg(unix)]
+mod ssh;
 
 pub use browser::Browser;
 pub use child::{child, passed};
+pub use hosts::two_hosts;
 pub use need::Need;
+#[cfg(unix)]
+pub use slurm::Slurm;
+#[cfg(unix)]
+pub use ssh::Ssh;
 
 use std::env;
 use std::path::PathBuf;
@@ -40,13 +50,14 @@ pub fn this_test() -> String {
     name.to_owned()
 }
 
-/// The file of a program that is on the path.
+/// The file of a program that is on the path, or where systems have their daemons.
 ///
 /// # Errors
 /// A text that says which is not there, for [`Need::or_skip`].
 pub fn installed(program: &str) -> Result<PathBuf, String> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let mut files = env::split_paths(&path).map(|folder| folder.join(program));
+    let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let mut files = folders.map(|folder| folder.join(program));
     let found = files.find(|file| file.is_file());
     found.ok_or_else(|| format!("there is no {program} on the path"))
 }

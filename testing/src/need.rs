@@ -23,6 +23,8 @@ pub enum Need {
     Ipv6,
     /// Kubernetes' API server and its etcd.
     Kubernetes,
+    /// The program `mpiexec.hydra` of MPICH.
+    Mpich,
     /// The program `mpirun` of Open MPI.
     Mpirun,
     /// Network namespaces that this process may make.
@@ -31,12 +33,16 @@ pub enum Need {
     Openssl,
     /// Wheels of plugins of PJRT.
     Pjrt,
+    /// The package `ray` of Python.
+    Ray,
     /// Slurm's daemons and programs.
     Slurm,
     /// The programs `ssh`, `sshd` and `ssh-keygen`.
     Ssh,
     /// The program `strace`, and the right to trace.
     Strace,
+    /// The terminal multiplexer `tmux`.
+    Tmux,
     /// The program `torchrun` of PyTorch.
     Torchrun,
 }
@@ -55,13 +61,16 @@ impl Need {
         Self::Gpu,
         Self::Ipv6,
         Self::Kubernetes,
+        Self::Mpich,
         Self::Mpirun,
         Self::Namespaces,
         Self::Openssl,
         Self::Pjrt,
+        Self::Ray,
         Self::Slurm,
         Self::Ssh,
         Self::Strace,
+        Self::Tmux,
         Self::Torchrun,
     ];
 
@@ -118,13 +127,16 @@ impl Need {
             Self::Gpu => "gpu",
             Self::Ipv6 => "ipv6",
             Self::Kubernetes => "kubernetes",
+            Self::Mpich => "mpich",
             Self::Mpirun => "mpirun",
             Self::Namespaces => "namespaces",
             Self::Openssl => "openssl",
             Self::Pjrt => "pjrt",
+            Self::Ray => "ray",
             Self::Slurm => "slurm",
             Self::Ssh => "ssh",
             Self::Strace => "strace",
+            Self::Tmux => "tmux",
             Self::Torchrun => "torchrun",
         }
     }
@@ -147,6 +159,7 @@ impl Need {
                 "install etcd (Debian: etcd-server) and build the server by \
                  integration-tests/tests/services/kubernetes/build.sh"
             }
+            Self::Mpich => "install mpich, as Debian calls it",
             Self::Mpirun => "install openmpi-bin, as Debian calls it",
             Self::Namespaces => "run as root, or allow user namespaces, with iproute2 installed",
             Self::Openssl => "install openssl",
@@ -154,11 +167,15 @@ impl Need {
                 "it takes pip for python3, or for the Python that MESHWORK_PYTHON names, and the \
                  package index that pip asks"
             }
+            Self::Ray => {
+                "pip install ray, for python3 or for the Python that MESHWORK_PYTHON names"
+            }
             Self::Slurm => {
                 "as root, install slurm-wlm, slurm-client and munge, as Debian calls them"
             }
             Self::Ssh => "install openssh-client and openssh-server, as Debian calls them",
             Self::Strace => "install strace, where processes may trace their children",
+            Self::Tmux => "install tmux",
             Self::Torchrun => "pip install torch, and put its torchrun on the PATH",
         }
     }
@@ -196,8 +213,8 @@ mod tests {
         assert_eq!(
             refused,
             "MESHWORK_REQUIRE=gpu,slrum: no test needs `slrum`: write `all`, or some of chromium, \
-             cublas, cuda-wheels, google, gpu, ipv6, kubernetes, mpirun, namespaces, openssl, \
-             pjrt, slurm, ssh, strace, torchrun with commas"
+             cublas, cuda-wheels, google, gpu, ipv6, kubernetes, mpich, mpirun, namespaces, \
+             openssl, pjrt, ray, slurm, ssh, strace, tmux, torchrun with commas"
         );
     }
 

@@ -16,6 +16,8 @@ pub(crate) enum Source {
     Torchrun,
     /// The mpirun of Open MPI that started this process, with all others on this host
     OpenMpi,
+    /// The mpiexec of MPICH that started this process, with all others on this host
+    Mpich,
     /// The Flux job whose task this process is
     Flux,
     /// The LSF job in which blaunch started this process
@@ -59,6 +61,7 @@ impl Source {
             Self::TfConfig => &["TF_CONFIG"],
             Self::Torchrun => const { &[Launcher::Torchrun.sign()] },
             Self::OpenMpi => const { &[Launcher::OpenMpi.sign()] },
+            Self::Mpich => const { &[Launcher::Mpich.sign()] },
             Self::Flux => &[FluxResolver::SIGN],
             Self::Lsf => &[LsfResolver::SIGN],
             Self::SkyPilot => &[SkyPilotResolver::SIGN],
@@ -84,6 +87,7 @@ impl Source {
             Self::TfConfig | Self::Slurm | Self::SageMaker => true,
             Self::Torchrun
             | Self::OpenMpi
+            | Self::Mpich
             | Self::Flux
             | Self::Lsf
             | Self::SkyPilot

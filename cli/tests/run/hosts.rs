@@ -1,92 +1,27 @@
 //! Workers on other hosts, which are this one: `ssh` has a server of its own for each connection,
 //! on no port.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use meshwork_testing::Need;
+use meshwork_testing::Ssh;
 use rustix::process::Signal;
-use tempfile::TempDir;
 
 use crate::harness::{RANK, Running, meshwork};
 
 const MESHWORK: &str = env!("CARGO_BIN_EXE_meshwork");
 
-/// Keys and configurations of both ends.
-struct Ssh {
-    folder: TempDir,
+/// `meshwork run` on these hosts.
+fn run(ssh: &Ssh, hosts: &str, options: &[&str], program: &[&str]) -> Command {
+    let mut command = meshwork(&["run", "--hosts", hosts, "--ssh-config"]);
+    command.arg(ssh.configuration());
+    command.args(options).arg("--").args(program);
+    command.current_dir(ssh.folder());
+    command
 }
 
-impl Ssh {
-    fn or_skip() -> Option<Self> {
-        let sshd = Need::Ssh.or_skip(sshd())?;
-        let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str| folder.path().join(name);
-        for key in ["host", "user"] {
-            let made = Command::new("ssh-keygen")
-                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-                .arg(file(key))
-                .status()
-                .unwrap();
-            assert!(made.success());
-        }
-        fs::copy(file("user.pub"), file("authorized")).unwrap();
-        let path = |name: &str| file(name).display().to_string();
-        let server = format!(
-            "HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n\
-             PidFile none\nLogLevel ERROR\n",
-            path("host"),
-            path("authorized")
-        );
-        fs::write(file("sshd_config"), server).unwrap();
-        let client = format!(
-            "IdentityFile {}\nIdentitiesOnly yes\nUserKnownHostsFile /dev/null\n\
-             StrictHostKeyChecking no\nLogLevel ERROR\nMatch originalhost unreachable\n\
-             ProxyCommand false\nMatch all\nProxyCommand {} -i -f {}\n",
-            path("user"),
-            sshd.display(),
-            path("sshd_config")
-        );
-        fs::write(file("ssh_config"), client).unwrap();
-        Some(Self { folder })
-    }
-
-    /// `meshwork run` on these hosts.
-    fn run(&self, hosts: &str, options: &[&str], program: &[&str]) -> Command {
-        let mut command = meshwork(&["run", "--hosts", hosts, "--ssh-config"]);
-        command.arg(self.folder.path().join("ssh_config"));
-        command.args(options).arg("--").args(program);
-        command.current_dir(self.folder.path());
-        command
-    }
-
-    fn script(&self, hosts: &str, options: &[&str], text: &str) -> Command {
-        self.run(hosts, options, &["sh", "-c", &format!("{RANK} {text}")])
-    }
-}
-
-/// The server, which asks for its own full path, and may start here.
-fn sshd() -> Result<PathBuf, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    let folders: Vec<_> = folders.collect();
-    let find = |program: &str| {
-        let mut files = folders.iter().map(|folder| folder.join(program));
-        files
-            .find(|file| file.is_file())
-            .ok_or_else(|| format!("{program} is not installed"))
-    };
-    find("ssh")?;
-    find("ssh-keygen")?;
-    if rustix::process::getuid().is_root() {
-        // Where Debian's service would make it.
-        let folder = Path::new("/run/sshd");
-        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o755));
-    }
-    find("sshd")
+fn script(ssh: &Ssh, hosts: &str, options: &[&str], text: &str) -> Command {
+    let text = format!("{RANK} {text}");
+    run(ssh, hosts, options, &["sh", "-c", &text])
 }
 
 #[test]
@@ -102,7 +37,7 @@ fn workers_of_two_hosts_find_each_other() {
         "--csv",
         "--seconds=0.01",
     ];
-    let ended = Running::start(&mut ssh.run("127.0.0.1:1,127.0.0.2:2", &[], &worker)).end();
+    let ended = Running::start(&mut run(&ssh, "127.0.0.1:1,127.0.0.2:2", &[], &worker)).end();
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let said = String::from_utf8(ended.stdout).unwrap();
     let rows: Vec<_> = said
@@ -125,10 +60,15 @@ fn a_worker_gets_cluster_secret_and_folder_and_no_command_line_shows_them() {
         "echo \"$r ${{#MESHWORK_JOB_SECRET}} $PWD $MESHWORK_NOTE $MESHWORK_LAUNCHER_PID\"; \
          ({lines}) | grep -c \"$MESHWORK_JOB_SECRET\""
     );
-    let mut command = ssh.script("127.0.0.1,127.0.0.2", &["--host-port-base", "7001"], &text);
+    let mut command = script(
+        &ssh,
+        "127.0.0.1,127.0.0.2",
+        &["--host-port-base", "7001"],
+        &text,
+    );
     command.env("MESHWORK_NOTE", "it's so");
     let ended = Running::start(&mut command).end();
-    let folder = ssh.folder.path().canonicalize().unwrap();
+    let folder = ssh.folder().canonicalize().unwrap();
     let own = |rank: usize| format!("[{rank}] {rank} 64 {} it's so ", folder.display());
     // `grep` ends with status 1, as it finds nothing.
     assert_eq!(ended.status, Some(1), "{}", ended.stderr);
@@ -140,7 +80,7 @@ fn a_worker_gets_cluster_secret_and_folder_and_no_command_line_shows_them() {
 fn the_first_failure_on_another_host_ends_all_workers() {
     let Some(ssh) = Ssh::or_skip() else { return };
     let text = "if [ $r = 1 ]; then echo no data >&2; kill -9 $$; fi; exec sleep 1000";
-    let command = &mut ssh.script("127.0.0.1:3", &["--grace", "1"], text);
+    let command = &mut script(&ssh, "127.0.0.1:3", &["--grace", "1"], text);
     let ended = Running::start(command).end();
     assert_eq!(ended.status, Some(137), "{}", ended.stderr);
     let expected = "rank 1 failed first: killed by signal 9 (SIGKILL): \"no data\"; the other 2";
@@ -151,7 +91,7 @@ fn the_first_failure_on_another_host_ends_all_workers() {
 fn signals_reach_workers_on_other_hosts() {
     let Some(ssh) = Ssh::or_skip() else { return };
     let text = "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.1; done";
-    let running = Running::start(&mut ssh.script("127.0.0.1,127.0.0.2", &[], text));
+    let running = Running::start(&mut script(&ssh, "127.0.0.1,127.0.0.2", &[], text));
     running.skip_lines(2);
     running.signal(Signal::TERM);
     let ended = running.end();
@@ -162,10 +102,10 @@ fn signals_reach_workers_on_other_hosts() {
 #[test]
 fn workers_do_not_outlive_a_launcher_that_is_killed() {
     let Some(ssh) = Ssh::or_skip() else { return };
-    let witness = ssh.folder.path().join("witness");
+    let witness = ssh.folder().join("witness");
     // The lock is free once the worker that has it is gone.
     let text = "exec 9>witness; flock 9; echo ready; trap '' TERM; while :; do sleep 0.1; done";
-    let running = Running::start(&mut ssh.script("127.0.0.1", &["--grace", "0"], text));
+    let running = Running::start(&mut script(&ssh, "127.0.0.1", &["--grace", "0"], text));
     assert_eq!(running.line(), "[0] ready");
     running.signal(Signal::KILL);
     let mut locked = Command::new("flock");
@@ -176,7 +116,7 @@ fn workers_do_not_outlive_a_launcher_that_is_killed() {
 #[test]
 fn a_host_that_cannot_be_reached_is_told_by_ssh() {
     let Some(ssh) = Ssh::or_skip() else { return };
-    let ended = Running::start(&mut ssh.script("unreachable", &[], "true")).end();
+    let ended = Running::start(&mut script(&ssh, "unreachable", &[], "true")).end();
     assert_eq!(ended.status, Some(255), "{}", ended.stderr);
     assert!(
         ended.stderr.contains("rank 0 failed: exit status 255"),

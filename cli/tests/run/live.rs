@@ -33,7 +33,7 @@ fn worker() {
 }
 
 /// Two workers that say in this folder where they are asked.
-fn job(folder: &Path) -> Running {
+pub(crate) fn job(folder: &Path) -> Running {
     let program = env::current_exe().unwrap().display().to_string();
     let args = [
         "run",
@@ -63,7 +63,7 @@ fn ask(args: &[&str], folder: &Path) -> Option<Value> {
 
 /// Looks until the job is as wished.
 #[track_caller]
-fn until(folder: &Path, wished: impl Fn(&Value) -> bool) -> Value {
+pub(crate) fn until(folder: &Path, wished: impl Fn(&Value) -> bool) -> Value {
     let began = Instant::now();
     loop {
         let found = ask(&["top", "--once", "--json"], folder);
@@ -79,7 +79,7 @@ fn states(job: &Value) -> Vec<&str> {
     ranks.map(|rank| rank["state"].as_str().unwrap()).collect()
 }
 
-fn process(job: &Value, rank: usize) -> Pid {
+pub(crate) fn process(job: &Value, rank: usize) -> Pid {
     let process = job["ranks"][rank]["process"].as_i64().unwrap();
     Pid::from_raw(process.try_into().unwrap()).unwrap()
 }

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use meshwork_cluster_resolver::slurm::hosts;
+use meshwork_testing::Slurm;
 use serde_json::{Value, json};
-
-use super::controller::Controller;
 
 /// A step that has not run yet.
 pub(crate) struct Step<'a> {
-    slurm: &'a Controller,
+    slurm: &'a Slurm,
     name: String,
     folder: PathBuf,
     variables: Vec<(String, String)>,
@@ -34,7 +33,7 @@ struct Task {
 }
 
 impl<'a> Step<'a> {
-    pub(crate) fn new(slurm: &'a Controller, parent: &Path, name: &str) -> Self {
+    pub(crate) fn new(slurm: &'a Slurm, parent: &Path, name: &str) -> Self {
         let folder = parent.join(name.replace(' ', "-"));
         fs::create_dir(&folder).expect("a new folder");
         let gate = Command::new("mkfifo").arg(folder.join("gate")).status();

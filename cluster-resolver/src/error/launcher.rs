@@ -69,6 +69,16 @@ pub enum LauncherError {
         /// How many processes there are.
         world: u32,
     },
+    /// The launcher sets no port by which processes of one job know themselves and their meeting
+    /// place from those of others.
+    #[error(
+        "MASTER_PORT is not set, and {launcher} does not set it: set it for all processes, to a \
+         number from 1 to 65535 that no other job on these hosts has"
+    )]
+    NoPort {
+        /// The launcher.
+        launcher: &'static str,
+    },
     /// The processes are on several hosts and have not met yet.
     #[error(
         "where the {world} processes of {launcher} are is known once all have met at {address}: \

@@ -17,13 +17,25 @@ const MPI: [(&str, &str); 4] = [
     ("PMIX_NAMESPACE", "prterun-n1-77@1"),
 ];
 
+const MPICH: [(&str, &str); 4] = [
+    ("PMI_RANK", "1"),
+    ("PMI_SIZE", "2"),
+    ("MPI_LOCALNRANKS", "2"),
+    ("MASTER_PORT", "29500"),
+];
+
+/// What it sets where all are on one host.
+fn variables(launcher: Launcher) -> &'static [(&'static str, &'static str)] {
+    match launcher {
+        Launcher::Torchrun => &TORCH,
+        Launcher::OpenMpi => &MPI,
+        Launcher::Mpich => &MPICH,
+    }
+}
+
 /// The cluster of these variables, with one of them set to something else; empty is unset.
 fn cluster(launcher: Launcher, change: (&str, &str)) -> Cluster {
-    let of_launcher = match launcher {
-        Launcher::Torchrun => &TORCH[..],
-        Launcher::OpenMpi => &MPI[..],
-    };
-    let variables = Variables::fixed(of_launcher.iter().copied().chain([change]));
+    let variables = Variables::fixed(variables(launcher).iter().copied().chain([change]));
     let resolver = LauncherResolver::from_variables(launcher, variables);
     resolver.snapshot().unwrap()
 }
@@ -68,15 +80,18 @@ fn what_is_missing_is_named_with_the_launcher_that_sets_it() {
         ("PMIX_NAMESPACE", ""),
         "PMIX_NAMESPACE is not set: start this process by mpirun, or set it as mpirun does",
     );
-    for (variable, _) in TORCH.into_iter().chain(MPI) {
-        for launcher in Launcher::ALL {
-            let is_its_own = |(known, _): &(&str, _)| *known == variable;
-            let of_launcher = match launcher {
-                Launcher::Torchrun => TORCH.iter().any(is_its_own),
-                Launcher::OpenMpi => MPI.iter().any(is_its_own),
-            };
-            let spec = cluster(*launcher, (variable, ""));
-            assert_eq!(spec.spec().is_err(), of_launcher, "{variable}");
+    refused(
+        Launcher::Mpich,
+        ("MASTER_PORT", ""),
+        "MASTER_PORT is not set, and mpiexec does not set it: set it for all processes, to a number \
+         from 1 to 65535 that no other job on these hosts has",
+    );
+    for (variable, _) in TORCH.into_iter().chain(MPI).chain(MPICH) {
+        for &launcher in Launcher::ALL {
+            let mut own = variables(launcher).iter();
+            let is_own = own.any(|(known, _)| *known == variable);
+            let spec = cluster(launcher, (variable, ""));
+            assert_eq!(spec.spec().is_err(), is_own, "{variable}");
         }
     }
 }
@@ -117,11 +132,8 @@ fn several_hosts_are_refused_where_nobody_says_where_to_meet() {
 
 #[test]
 fn the_processes_of_several_hosts_meet_where_all_are_told() {
-    for (launcher, variables) in [
-        (Launcher::Torchrun, &TORCH[..]),
-        (Launcher::OpenMpi, &MPI[..]),
-    ] {
-        let names = launcher.names();
+    for &launcher in Launcher::ALL {
+        let (names, variables) = (launcher.names(), variables(launcher));
         let several = [
             (names.world, "4"),
             (names.rank, "3"),

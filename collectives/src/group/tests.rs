@@ -2,6 +2,8 @@
 
 mod asynchronous;
 mod blocks;
+#[cfg(unix)]
+mod certificates;
 mod compressed;
 mod contracts;
 mod deadlocks;

@@ -1,10 +1,15 @@
-//! The image and the manifest that starts it: what they name exists, and both agree. Neither is
-//! built or applied here.
+//! The image and the manifests that start it: what they name exists, and all agree. None is built
+//! or applied here.
 
 use crate::workspace::Workspace;
 
 const IMAGE: &str = "Dockerfile";
 const MANIFEST: &str = "docs/book/src/files/job.yaml";
+/// Those for other controllers, whose processes meet at the address that all know.
+const OTHERS: [&str; 2] = [
+    "docs/book/src/files/jobset.yaml",
+    "docs/book/src/files/trainjob.yaml",
+];
 
 /// What cannot be as the two files say.
 pub(crate) fn problems(workspace: &Workspace) -> Vec<String> {
@@ -18,6 +23,35 @@ pub(crate) fn problems(workspace: &Workspace) -> Vec<String> {
     let programs = |package: &str| programs(workspace, package);
     let mut problems = image_problems(&read(IMAGE), minimum, programs, |path| workspace.has(path));
     problems.extend(manifest_problems(&read(MANIFEST), &read(IMAGE)));
+    for other in OTHERS {
+        problems.extend(other_problems(other, &read(other), &read(MANIFEST)));
+    }
+    problems
+}
+
+/// Another manifest has the image, the user and the secret of the first, and torchrun's variables.
+fn other_problems(name: &str, text: &str, first: &str) -> Vec<String> {
+    let fields = [
+        "image: ",
+        "runAsUser: ",
+        "fsGroup: ",
+        "secretName: ",
+        "defaultMode: ",
+    ];
+    let lines = first.lines().map(str::trim);
+    let same = lines.filter(|line| fields.iter().any(|field| line.starts_with(field)));
+    let variables = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
+    let wanted: Vec<_> = same.chain(variables).collect();
+    let mut problems: Vec<_> = wanted
+        .iter()
+        .filter(|wanted| !text.contains(**wanted))
+        .map(|wanted| format!("{name}: let it have `{wanted}`, as {MANIFEST} or torchrun has"))
+        .collect();
+    if wanted.len() != fields.len() + variables.len() {
+        problems.push(format!(
+            "{MANIFEST}: name image, user, group and secret, once each"
+        ));
+    }
     problems
 }
 
@@ -166,6 +200,18 @@ CMD [\"c\", \"go\"]
         let mut found = image_problems(&image, "1.2", programs, |path| path == "data");
         found.extend(manifest_problems(MANIFEST, &image));
         assert_eq!(found.len(), expected, "{found:?}");
+    }
+
+    #[test]
+    fn another_manifest_has_what_the_first_has_and_where_to_meet() {
+        let first = "image: a\n runAsUser: 7\nfsGroup: 8\nsecretName: s\ndefaultMode: 0440\n";
+        let same = format!("{first} RANK WORLD_SIZE MASTER_ADDR MASTER_PORT");
+        let found = |text: &str| other_problems("b", text, first).len();
+        assert_eq!(found(&same), 0);
+        for gone in ["image: a", "runAsUser: 7", "secretName: s", "MASTER_PORT"] {
+            assert_eq!(found(&same.replace(gone, "")), 1, "{gone}");
+        }
+        assert_eq!(other_problems("b", &same, "").len(), 1);
     }
 
     #[test]

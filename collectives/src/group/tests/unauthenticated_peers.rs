@@ -13,7 +13,6 @@ use rustls::RootCertStore;
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::Certificates;
 use crate::identity::{ALPN, Authority, Credentials, Role};
 
 /// Two ranks that reduce, each a sum that is checked, until the siege is over.
@@ -407,108 +406,4 @@ async fn futures_now<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::
         })
     })
     .await
-}
-
-/// An authority that is not the job's own.
-struct Issuer {
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-    certificate: Vec<u8>,
-}
-
-impl Issuer {
-    fn new() -> Self {
-        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-        let mut params = rcgen::CertificateParams::default();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let certificate = params.self_signed(&key).unwrap().der().to_vec();
-        Self {
-            issuer: rcgen::Issuer::new(params, key),
-            certificate,
-        }
-    }
-
-    /// The files of a rank in this folder.
-    fn issue(&self, folder: &std::path::Path, rank: Rank) -> Certificates {
-        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-        let names = vec![Certificates::name("night-run", rank)];
-        let params = rcgen::CertificateParams::new(names).unwrap();
-        let own = params.signed_by(&key, &self.issuer).unwrap();
-        let file = |name: &str, label: &str, bytes: &[u8]| {
-            let path = folder.join(format!("{name}-{}.pem", rank.number()));
-            std::fs::write(&path, pem(label, bytes)).unwrap();
-            let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-            std::fs::set_permissions(&path, own).unwrap();
-            path
-        };
-        let authority = file("authority", "CERTIFICATE", &self.certificate);
-        let chain = file("chain", "CERTIFICATE", own.der());
-        let key = file("key", "PRIVATE KEY", &key.serialize_der());
-        Certificates::new("night-run", authority, chain, key).unwrap()
-    }
-}
-
-/// RFC 7468, by base64 as RFC 4648 has it.
-fn pem(label: &str, bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let quad = |three: &[u8]| {
-        let bits = three
-            .iter()
-            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
-        let bits = bits << (8 * (3 - three.len()));
-        let digit = |place: usize| match place > three.len() {
-            true => '=',
-            false => char::from(DIGITS[(bits >> (18 - 6 * place)) as usize % 64]),
-        };
-        (0..4).map(digit).collect::<String>()
-    };
-    let lines: Vec<String> = bytes
-        .chunks(48)
-        .map(|line| line.chunks(3).map(quad).collect())
-        .collect();
-    format!(
-        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
-        lines.join("\n")
-    )
-}
-
-#[test]
-fn ranks_with_certificates_of_the_users_own_authority_form_a_group() {
-    let (folder, authority) = (tempfile::tempdir().unwrap(), Issuer::new());
-    let members = free_addresses(3);
-    // The secrets differ: they prove nothing here.
-    let sums = each(Rank::all(3), |rank| {
-        let certificates = authority.issue(folder.path(), rank);
-        let config =
-            config(&members, rank, &JobSecret::generate().unwrap()).with_certificates(certificates);
-        let mut group = Group::connect(&config).unwrap();
-        let mut buffer = [rank.number() + 1];
-        group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
-        group.leave().unwrap();
-        buffer[0]
-    });
-    assert_eq!(sums, [6; 3]);
-}
-
-#[test]
-fn a_rank_that_another_authority_has_certified_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let members = free_addresses(2);
-    let secret = JobSecret::generate().unwrap();
-    let errors = each(Rank::all(2), |rank| {
-        let certificates = Issuer::new().issue(folder.path(), rank);
-        let short = Timeouts::default().with_join(Duration::from_secs(3));
-        let config = config(&members, rank, &secret)
-            .with_timeouts(short)
-            .with_certificates(certificates);
-        Group::connect(&config).unwrap_err()
-    });
-    assert!(
-        matches!(errors[1], Error::Join(JoinError::OtherJob { .. })),
-        "{}",
-        errors[1]
-    );
-    let Error::Join(JoinError::NotJoined { refused, .. }) = &errors[0] else {
-        panic!("{}", errors[0])
-    };
-    assert_eq!(refused[0].cause(), UnauthenticatedCause::OtherJob);
 }

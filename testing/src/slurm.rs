@@ -1,5 +1,5 @@
-//! Starts Slurm without systemd: its authentication, its controller, and a daemon for each node,
-//! all on this machine, on ports that are free, in one temporary folder.
+//! Slurm without systemd: its authentication, its controller, and a daemon for each node, all on
+//! this machine, on ports that are free, in one temporary folder.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -7,20 +7,39 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
+use crate::{Need, installed};
+
 /// Daemons that end with this.
-pub(crate) struct Controller {
+#[derive(Debug)]
+pub struct Slurm {
     folder: TempDir,
     daemons: Vec<Child>,
 }
 
-impl Controller {
-    /// Nodes n1 to n4 with eight cores and four GPUs each, all of them made up.
-    pub(crate) fn start() -> Self {
+impl Slurm {
+    /// Nodes n1 to n4 with eight cores and four GPUs each, all of them made up. Tests of one
+    /// program that run at once share them; none where it cannot be, which is said.
+    ///
+    /// # Panics
+    /// Where its programs are there and do not start; where it is missing and required.
+    #[must_use]
+    #[track_caller]
+    pub fn or_skip() -> Option<Arc<Self>> {
+        static RUNNING: Mutex<Weak<Slurm>> = Mutex::new(Weak::new());
+        Need::Slurm.or_skip(can_run())?;
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let slurm = running.upgrade().unwrap_or_else(|| Arc::new(Self::start()));
+        *running = Arc::downgrade(&slurm);
+        Some(slurm)
+    }
+
+    fn start() -> Self {
         let mut slurm = Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
             daemons: Vec::new(),
@@ -71,12 +90,17 @@ impl Controller {
     }
 
     /// The file that says where this Slurm is.
-    pub(crate) fn configuration(&self) -> PathBuf {
+    #[must_use]
+    pub fn configuration(&self) -> PathBuf {
         self.path("slurm.conf")
     }
 
     /// What a command of this Slurm prints; it must succeed.
-    pub(crate) fn run(
+    ///
+    /// # Panics
+    /// Where it is not installed, or fails without a word.
+    #[track_caller]
+    pub fn run(
         &self,
         program: &str,
         words: &[impl AsRef<OsStr>],
@@ -95,7 +119,8 @@ impl Controller {
     }
 
     /// A command in an environment that shows no other Slurm than this one.
-    fn command(&self, program: &str) -> Command {
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let path = std::env::var("PATH").unwrap_or_default();
         command
@@ -154,7 +179,7 @@ impl Controller {
     }
 }
 
-impl Drop for Controller {
+impl Drop for Slurm {
     fn drop(&mut self) {
         for daemon in self.daemons.iter().rev() {
             if let Some(pid) = i32::try_from(daemon.id()).ok().and_then(Pid::from_raw) {
@@ -239,6 +264,24 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     while !is_so() {
         assert!(Instant::now() < deadline, "in vain: {what}");
     }
+}
+
+fn can_run() -> Result<(), String> {
+    for program in [
+        "slurmctld",
+        "slurmd",
+        "srun",
+        "salloc",
+        "scontrol",
+        "sinfo",
+        "munged",
+    ] {
+        installed(program)?;
+    }
+    let is_root = geteuid().is_root();
+    is_root
+        .then_some(())
+        .ok_or_else(|| "slurmd needs root".to_owned())
 }
 
 const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
