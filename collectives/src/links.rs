@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::Rank;
 use crate::failure::Failure;
+use crate::tasks::spawn_in;
 
 pub(crate) use hierarchy::Hierarchy;
 pub(crate) use medium::LinkMedium;
@@ -92,7 +93,7 @@ impl Links {
         let mut opening = JoinSet::new();
         for rank in missing.iter().copied() {
             let connecting = connector.connect(rank);
-            opening.spawn(async move { (rank, connecting.await) });
+            spawn_in(&mut opening, async move { (rank, connecting.await) });
         }
         while let Some(rank) = missing.first() {
             wait.waits_for(*rank);

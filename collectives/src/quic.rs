@@ -56,6 +56,7 @@ use crate::config::GroupConfig;
 use crate::flight_recorder::FlightRecorder;
 use crate::links::Links;
 use crate::membership::{Event, Membership, MembershipTimeouts};
+use crate::tasks::spawn;
 use crate::wait_for_graph::{WaitEdge, WaitId};
 use crate::wire::Newcomer;
 use crate::{DataTransport, Member, OperationError, Rank, SystemError, Timeouts, Transport, host};
@@ -284,12 +285,12 @@ impl Node {
         if alone {
             outbox.begin([own].into());
         }
-        tokio::spawn(membership_driver::drive(membership, inbox, outbox));
-        let accepting = tokio::spawn(admission::accept(admission.clone(), self.clone()));
-        let renewing = tokio::spawn(admission::renew(admission.clone(), self.endpoint.clone()));
+        spawn(membership_driver::drive(membership, inbox, outbox));
+        let accepting = spawn(admission::accept(admission.clone(), self.clone()));
+        let renewing = spawn(admission::renew(admission.clone(), self.endpoint.clone()));
         let mut tasks = vec![accepting.abort_handle(), renewing.abort_handle()];
         if let Some(listener) = &self.listener {
-            let taking_in = tokio::spawn(admission::take_in(admission.clone(), listener.clone()));
+            let taking_in = spawn(admission::take_in(admission.clone(), listener.clone()));
             tasks.push(taking_in.abort_handle());
         }
         admission.dial_neighbours();

@@ -27,6 +27,7 @@ use super::{ABORT, GOODBYE, JOINED, TURNED_AWAY};
 use super::{control, streams};
 use crate::identity::{Identity, Role};
 use crate::membership::Event;
+use crate::tasks::spawn;
 use crate::wait_for_graph::WaitForGraph;
 use crate::wire::{Decision, Hello, Lane, MemberProcess, MemberRecord, Message};
 use crate::{
@@ -339,10 +340,10 @@ impl Admission {
         self.admissions.notify_waiters();
         for (lane, connection) in (0..).zip(&connections) {
             let arriving = streams::receive(self.clone(), rank, lane, connection.clone());
-            tokio::spawn(arriving);
+            spawn(arriving);
         }
         let (admission, watching, events) = (self.clone(), self.clone(), self.events.clone());
-        tokio::spawn(async move {
+        spawn(async move {
             // First of all events of this rank: nobody can be lost who has not joined.
             let _ = events.send(Event::Joined(rank)).await;
             tokio::join!(
@@ -410,7 +411,7 @@ fn incarnations(
 pub(super) fn watch_launcher(admission: &Arc<Admission>, launcher: Option<u32>) {
     let Some(process) = launcher else { return };
     let events = admission.events.clone();
-    tokio::spawn(async move {
+    spawn(async move {
         if host::process_ended(process).await.is_ok() {
             let _ = events
                 .send(Event::GiveUp(OperationError::LauncherLost { process }))

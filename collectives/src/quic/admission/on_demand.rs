@@ -21,6 +21,7 @@ use crate::links::{Connecting, Connector, Links};
 use crate::membership::Event;
 use crate::quic::streams::{Data, GROUPS, joined};
 use crate::quic::{JOINED, streams};
+use crate::tasks::spawn;
 use crate::wire::{Message, Routed};
 use crate::{DataTransport, Member, OperationError, Rank, overlay};
 
@@ -139,7 +140,7 @@ impl Admission {
             return;
         }
         let admission = self.clone();
-        tokio::spawn(async move {
+        spawn(async move {
             admission.connected(rank).await;
             match admission.open_lanes(rank, group).await {
                 Ok(lanes) => {
