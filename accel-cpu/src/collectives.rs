@@ -124,7 +124,7 @@ impl ElementTask for ReduceScatter<'_, '_> {
 }
 
 /// The results of one block of elements at a time.
-struct Total<T> {
+struct Total<T: Element> {
     reduction: Reduction<T>,
     memory: Vec<T>,
 }

@@ -27,6 +27,10 @@ pub trait Element:
     /// The memory of `values`, if any bytes may be written to it: `None` for `bool`, of whose bytes
     /// only 0 and 1 are values.
     fn bytes_mut(values: &mut [Self]) -> Option<&mut [u8]>;
+
+    /// The values themselves where they are truth values, which [`bytes_mut`](Self::bytes_mut) has
+    /// not.
+    fn truth_mut(values: &mut [Self]) -> Option<&mut [bool]>;
 }
 
 /// A generic task for elements whose type is known at run time only; see [`ElementType::run`].
@@ -83,6 +87,10 @@ impl Element for bool {
     fn bytes_mut(_: &mut [Self]) -> Option<&mut [u8]> {
         None
     }
+
+    fn truth_mut(values: &mut [Self]) -> Option<&mut [bool]> {
+        Some(values)
+    }
 }
 
 macro_rules! element {
@@ -93,6 +101,10 @@ macro_rules! element {
             #[inline]
             fn bytes_mut(values: &mut [Self]) -> Option<&mut [u8]> {
                 Some(bytemuck::cast_slice_mut(values))
+            }
+
+            fn truth_mut(_: &mut [Self]) -> Option<&mut [bool]> {
+                None
             }
         }
     )+};
@@ -116,6 +128,8 @@ mod tests {
             let bytes = T::bytes_mut(&mut values).map(|bytes| bytes.len());
             let expected = (T::TYPE != ElementType::Bool).then_some(3 * size_of::<T>());
             assert_eq!(bytes, expected, "{}", T::TYPE);
+            let truth = T::truth_mut(&mut values).map(|truth| truth.len());
+            assert_eq!(truth.is_some(), bytes.is_none(), "{}", T::TYPE);
         }
         check::<bool>();
         check::<i8>();

@@ -9,26 +9,40 @@ mod accumulate;
 mod f16c;
 mod ops;
 
+use std::fmt::Debug;
 use std::num::NonZeroU32;
 
 use half::{bf16, f16};
 use multiversion::multiversion;
 
-use crate::ReduceOp;
+use crate::{ElementType, ReduceOp};
 use accumulate::Accumulate;
 use ops::{And, Max, Min, Op, Or, Product, Sum, Xor};
 
-/// The loops that a type has.
+/// How a type of elements lies in memory, as numbers that loops are compiled for.
 #[expect(
     unnameable_types,
     reason = "a sealed trait is sealed by having no path"
 )]
 pub trait Kernel: Sized {
-    /// The loops of `op`, `None` if this type does not have the op.
-    fn loops(op: ReduceOp) -> Option<Loops<Self>>;
+    /// The unsigned number of the same size; truth values are their own, as not all bytes are some.
+    type Carried: Carrier;
 
-    /// Divides each value, integers towards zero.
-    fn divide(values: &mut [Self], by: NonZeroU32);
+    /// The bits of each.
+    fn bits(values: &[Self]) -> &[Self::Carried];
+
+    /// The bits of each.
+    fn bits_mut(values: &mut [Self]) -> &mut [Self::Carried];
+
+    /// Does something with the bits of several slices.
+    fn with_bits<R>(slices: &[&[Self]], then: impl FnOnce(&[&[Self::Carried]]) -> R) -> R;
+}
+
+/// Numbers that elements of their size are kept as.
+#[expect(unnameable_types, reason = "part of a sealed trait")]
+pub trait Carrier: Copy + Debug + 'static {
+    /// The loops of `op` on such elements, `None` if these do not have the op, or other bits.
+    fn loops(element: ElementType, op: ReduceOp) -> Option<Loops<Self>>;
 }
 
 /// One op on slices of equal length; of longer ones, on their beginnings.
@@ -43,6 +57,8 @@ pub struct Loops<T> {
     pub(crate) complete: fn(into: &mut [T], contributions: &[&[T]], number: NonZeroU32),
     /// Replaces each `into[i]` by the result of itself and `from[i]`, which are all contributions.
     pub(crate) complete_pair: fn(into: &mut [T], from: &[T]),
+    /// Divides each value, integers towards zero.
+    pub(crate) divide: fn(values: &mut [T], by: NonZeroU32),
 }
 
 impl<T> Clone for Loops<T> {
@@ -53,78 +69,185 @@ impl<T> Clone for Loops<T> {
 
 impl<T> Copy for Loops<T> {}
 
-macro_rules! kernel {
-    ($($number:ty),+ => $loops:ident) => {$(
+macro_rules! kept_as_itself {
+    ($($number:ty),+) => {$(
         impl Kernel for $number {
-            fn loops(op: ReduceOp) -> Option<Loops<Self>> {
-                $loops(op)
+            type Carried = Self;
+
+            fn bits(values: &[Self]) -> &[Self] {
+                values
             }
 
-            fn divide(values: &mut [Self], by: NonZeroU32) {
-                for value in values {
-                    *value = Self::part(value.widen(), by);
-                }
+            fn bits_mut(values: &mut [Self]) -> &mut [Self] {
+                values
+            }
+
+            fn with_bits<R>(slices: &[&[Self]], then: impl FnOnce(&[&[Self]]) -> R) -> R {
+                then(slices)
             }
         }
     )+};
 }
 
-kernel!(bool => truth_loops);
-kernel!(i8, i16, i32, i64, u8, u16, u32, u64 => integer_loops);
-kernel!(f16 => half_loops);
-kernel!(bf16, f32, f64 => float_loops);
+macro_rules! kept_as {
+    ($($number:ty as $bits:ty),+) => {$(
+        impl Kernel for $number {
+            type Carried = $bits;
 
-fn loops<T: Accumulate, O: Op<T::Wide>>() -> Loops<T> {
+            fn bits(values: &[Self]) -> &[$bits] {
+                bytemuck::cast_slice(values)
+            }
+
+            fn bits_mut(values: &mut [Self]) -> &mut [$bits] {
+                bytemuck::cast_slice_mut(values)
+            }
+
+            fn with_bits<R>(slices: &[&[Self]], then: impl FnOnce(&[&[$bits]]) -> R) -> R {
+                let mut few: [&[$bits]; FEW] = [&[]; FEW];
+                if let Some(few) = few.get_mut(..slices.len()) {
+                    for (bits, slice) in few.iter_mut().zip(slices) {
+                        *bits = Self::bits(slice);
+                    }
+                    return then(few);
+                }
+                let all: Vec<&[$bits]> = slices.iter().map(|slice| Self::bits(slice)).collect();
+                then(&all)
+            }
+        }
+    )+};
+}
+
+/// Slices that are listed without taking memory.
+const FEW: usize = 8;
+
+kept_as_itself!(bool, u8, u16, u32, u64);
+kept_as!(i8 as u8, i16 as u16, f16 as u16, bf16 as u16);
+kept_as!(i32 as u32, f32 as u32, i64 as u64, f64 as u64);
+
+impl Carrier for bool {
+    fn loops(element: ElementType, op: ReduceOp) -> Option<Loops<Self>> {
+        match element {
+            ElementType::Bool => truth_loops::<Self>(op),
+            _ => None,
+        }
+    }
+}
+
+impl Carrier for u8 {
+    fn loops(element: ElementType, op: ReduceOp) -> Option<Loops<Self>> {
+        match element {
+            ElementType::Bool => truth_loops::<Self>(op),
+            ElementType::U8 => integer_loops::<Self, Self>(op),
+            ElementType::I8 => integer_loops::<i8, Self>(op),
+            _ => None,
+        }
+    }
+}
+
+impl Carrier for u16 {
+    fn loops(element: ElementType, op: ReduceOp) -> Option<Loops<Self>> {
+        match element {
+            ElementType::U16 => integer_loops::<Self, Self>(op),
+            ElementType::I16 => integer_loops::<i16, Self>(op),
+            ElementType::F16 => half_loops(op),
+            ElementType::Bf16 => float_loops::<bf16>(op),
+            _ => None,
+        }
+    }
+}
+
+impl Carrier for u32 {
+    fn loops(element: ElementType, op: ReduceOp) -> Option<Loops<Self>> {
+        match element {
+            ElementType::U32 => integer_loops::<Self, Self>(op),
+            ElementType::I32 => integer_loops::<i32, Self>(op),
+            ElementType::F32 => float_loops::<f32>(op),
+            _ => None,
+        }
+    }
+}
+
+impl Carrier for u64 {
+    fn loops(element: ElementType, op: ReduceOp) -> Option<Loops<Self>> {
+        match element {
+            ElementType::U64 => integer_loops::<Self, Self>(op),
+            ElementType::I64 => integer_loops::<i64, Self>(op),
+            ElementType::F64 => float_loops::<f64>(op),
+            _ => None,
+        }
+    }
+}
+
+fn loops<T: Accumulate, O: Op<T::Wide>>() -> Loops<T::Bits> {
     Loops {
         reduce: reduce::<T, O>,
         fold: fold::<T, O>,
         complete: |into, contributions, _| fold::<T, O>(into, contributions),
         complete_pair: reduce::<T, O>,
+        divide: divide::<T>,
     }
 }
 
-/// A mean is a sum until all contributions are in.
-fn mean_loops<T: Accumulate>() -> Loops<T>
-where
-    Sum: Op<T::Wide>,
-{
-    Loops {
-        complete: mean::<T, Sum>,
-        complete_pair: mean_of_pair::<T, Sum>,
-        ..loops::<T, Sum>()
+fn divide<T: Accumulate>(values: &mut [T::Bits], by: NonZeroU32) {
+    for value in values {
+        *value = T::part(T::widen(*value), by);
     }
 }
 
-fn truth_loops(op: ReduceOp) -> Option<Loops<bool>> {
-    match op {
-        ReduceOp::Min | ReduceOp::And => Some(loops::<_, And>()),
-        ReduceOp::Max | ReduceOp::Or => Some(loops::<_, Or>()),
-        ReduceOp::Xor => Some(loops::<_, Xor>()),
-        ReduceOp::Sum | ReduceOp::Product | ReduceOp::Mean => None,
-    }
-}
-
-fn integer_loops<T: Accumulate>(op: ReduceOp) -> Option<Loops<T>>
+fn truth_loops<T: Accumulate>(op: ReduceOp) -> Option<Loops<T::Bits>>
 where
     And: Op<T::Wide>,
     Or: Op<T::Wide>,
     Xor: Op<T::Wide>,
-    Sum: Op<T::Wide>,
-    Product: Op<T::Wide>,
-    Min: Op<T::Wide>,
-    Max: Op<T::Wide>,
 {
     match op {
-        ReduceOp::And => Some(loops::<_, And>()),
-        ReduceOp::Or => Some(loops::<_, Or>()),
-        ReduceOp::Xor => Some(loops::<_, Xor>()),
-        ReduceOp::Sum | ReduceOp::Product | ReduceOp::Min | ReduceOp::Max | ReduceOp::Mean => {
-            float_loops(op)
-        }
+        ReduceOp::Min | ReduceOp::And => Some(loops::<T, And>()),
+        ReduceOp::Max | ReduceOp::Or => Some(loops::<T, Or>()),
+        ReduceOp::Xor => Some(loops::<T, Xor>()),
+        ReduceOp::Sum | ReduceOp::Product | ReduceOp::Mean => None,
     }
 }
 
-fn float_loops<T: Accumulate>(op: ReduceOp) -> Option<Loops<T>>
+/// The loops of integers `T`, which are kept as `U`. Only what depends on the sign is `T`'s own.
+fn integer_loops<T, U>(op: ReduceOp) -> Option<Loops<U>>
+where
+    T: Accumulate<Bits = U>,
+    U: Accumulate<Bits = U>,
+    And: Op<U::Wide>,
+    Or: Op<U::Wide>,
+    Xor: Op<U::Wide>,
+    Sum: Op<U::Wide>,
+    Product: Op<U::Wide>,
+    Min: Op<T::Wide>,
+    Max: Op<T::Wide>,
+{
+    Some(match op {
+        ReduceOp::And => loops::<U, And>(),
+        ReduceOp::Or => loops::<U, Or>(),
+        ReduceOp::Xor => loops::<U, Xor>(),
+        ReduceOp::Product => loops::<U, Product>(),
+        ReduceOp::Min => loops::<T, Min>(),
+        ReduceOp::Max => loops::<T, Max>(),
+        ReduceOp::Sum => loops::<U, Sum>(),
+        // A mean is a sum until all contributions are in. What divides takes longest by far.
+        ReduceOp::Mean => Loops {
+            complete: |into, contributions, number| {
+                fold::<U, Sum>(into, contributions);
+                divide::<T>(into, number);
+            },
+            complete_pair: |into, from| {
+                reduce::<U, Sum>(into, from);
+                divide::<T>(into, TWO);
+            },
+            divide: divide::<T>,
+            ..loops::<U, Sum>()
+        },
+    })
+}
+
+const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
+
+fn float_loops<T: Accumulate>(op: ReduceOp) -> Option<Loops<T::Bits>>
 where
     Sum: Op<T::Wide>,
     Product: Op<T::Wide>,
@@ -132,34 +255,39 @@ where
     Max: Op<T::Wide>,
 {
     match op {
-        ReduceOp::Sum => Some(loops::<_, Sum>()),
-        ReduceOp::Mean => Some(mean_loops()),
-        ReduceOp::Product => Some(loops::<_, Product>()),
-        ReduceOp::Min => Some(loops::<_, Min>()),
-        ReduceOp::Max => Some(loops::<_, Max>()),
+        ReduceOp::Sum => Some(loops::<T, Sum>()),
+        ReduceOp::Mean => Some(Loops {
+            complete: mean::<T, Sum>,
+            complete_pair: mean_of_pair::<T, Sum>,
+            ..loops::<T, Sum>()
+        }),
+        ReduceOp::Product => Some(loops::<T, Product>()),
+        ReduceOp::Min => Some(loops::<T, Min>()),
+        ReduceOp::Max => Some(loops::<T, Max>()),
         ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => None,
     }
 }
 
 /// Half precision has loops of its own where the processor converts it.
 #[cfg(target_arch = "x86_64")]
-fn half_loops(op: ReduceOp) -> Option<Loops<f16>> {
-    fn converted<O: Op<f32>>() -> Loops<f16> {
+fn half_loops(op: ReduceOp) -> Option<Loops<u16>> {
+    fn converted<O: Op<f32>>() -> Loops<u16> {
         Loops {
             reduce: reduced::<O>,
             complete_pair: reduced::<O>,
             fold: folded::<O>,
             complete: |into, contributions, _| folded::<O>(into, contributions),
+            divide: divide::<f16>,
         }
     }
-    fn reduced<O: Op<f32>>(into: &mut [f16], from: &[f16]) {
+    fn reduced<O: Op<f32>>(into: &mut [u16], from: &[u16]) {
         f16c::reduce::<O>(into, from).unwrap_or_else(|| reduce::<f16, O>(into, from));
     }
-    fn folded<O: Op<f32>>(into: &mut [f16], sources: &[&[f16]]) {
+    fn folded<O: Op<f32>>(into: &mut [u16], sources: &[&[u16]]) {
         f16c::fold::<O>(into, sources, |wide| wide)
             .unwrap_or_else(|| fold::<f16, O>(into, sources));
     }
-    fn divided(into: &mut [f16], contributions: &[&[f16]], number: NonZeroU32) {
+    fn divided(into: &mut [u16], contributions: &[&[u16]], number: NonZeroU32) {
         let by = number.get() as f32;
         f16c::fold::<Sum>(into, contributions, |sum| sum / by)
             .unwrap_or_else(|| mean::<f16, Sum>(into, contributions, number));
@@ -179,32 +307,35 @@ fn half_loops(op: ReduceOp) -> Option<Loops<f16>> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn half_loops(op: ReduceOp) -> Option<Loops<f16>> {
-    float_loops(op)
+fn half_loops(op: ReduceOp) -> Option<Loops<u16>> {
+    float_loops::<f16>(op)
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn reduce<T: Accumulate, O: Op<T::Wide>>(into: &mut [T], from: &[T]) {
+fn reduce<T: Accumulate, O: Op<T::Wide>>(into: &mut [T::Bits], from: &[T::Bits]) {
     for (a, b) in into.iter_mut().zip(from) {
-        *a = T::narrow(O::of(a.widen(), b.widen()));
+        *a = T::narrow(O::of(T::widen(*a), T::widen(*b)));
     }
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn mean_of_pair<T: Accumulate, O: Op<T::Wide>>(into: &mut [T], from: &[T]) {
-    const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
+fn mean_of_pair<T: Accumulate, O: Op<T::Wide>>(into: &mut [T::Bits], from: &[T::Bits]) {
     for (a, b) in into.iter_mut().zip(from) {
-        *a = T::part(O::of(a.widen(), b.widen()), TWO);
+        *a = T::part(O::of(T::widen(*a), T::widen(*b)), TWO);
     }
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn fold<T: Accumulate, O: Op<T::Wide>>(into: &mut [T], sources: &[&[T]]) {
+fn fold<T: Accumulate, O: Op<T::Wide>>(into: &mut [T::Bits], sources: &[&[T::Bits]]) {
     tree::<T, O>(into, sources, T::narrow);
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn mean<T: Accumulate, O: Op<T::Wide>>(into: &mut [T], contributions: &[&[T]], number: NonZeroU32) {
+fn mean<T: Accumulate, O: Op<T::Wide>>(
+    into: &mut [T::Bits],
+    contributions: &[&[T::Bits]],
+    number: NonZeroU32,
+) {
     tree::<T, O>(into, contributions, |sum| T::part(sum, number));
 }
 
@@ -212,18 +343,18 @@ fn mean<T: Accumulate, O: Op<T::Wide>>(into: &mut [T], contributions: &[&[T]], n
 /// between stays in a cache: by fours, and these like the digits of a binary counter.
 #[inline(always)]
 fn tree<T: Accumulate, O: Op<T::Wide>>(
-    into: &mut [T],
-    sources: &[&[T]],
-    finish: impl Fn(T::Wide) -> T,
+    into: &mut [T::Bits],
+    sources: &[&[T::Bits]],
+    finish: impl Fn(T::Wide) -> T::Bits,
 ) {
     if sources.len() <= 4 {
-        return leaf::<T, O, T>(into, sources, 0, finish);
+        return leaf::<T, O, T::Bits>(into, sources, 0, finish);
     }
     let depth = sources.len().div_ceil(4).ilog2() as usize + 1;
     // `partial[level]` is the reduction of `4 << level` sources that waits for its other half.
-    let mut partial = vec![[T::default().widen(); TILE]; depth];
+    let mut partial = vec![[T::widen(T::Bits::default()); TILE]; depth];
     for (index, tile) in into.chunks_mut(TILE).enumerate() {
-        let mut total = [T::default().widen(); TILE];
+        let mut total = [T::widen(T::Bits::default()); TILE];
         for (four, group) in sources.chunks(4).enumerate() {
             let len = tile.len();
             leaf::<T, O, T::Wide>(&mut total[..len], group, index * TILE, |wide| wide);
@@ -263,33 +394,33 @@ fn join<T: Accumulate, O: Op<T::Wide>>(earlier: &[T::Wide; TILE], later: &mut [T
 #[inline(always)]
 fn leaf<T: Accumulate, O: Op<T::Wide>, U>(
     into: &mut [U],
-    sources: &[&[T]],
+    sources: &[&[T::Bits]],
     at: usize,
     finish: impl Fn(T::Wide) -> U,
 ) {
     match *sources {
         [a] => {
             for (into, a) in into.iter_mut().zip(&a[at..]) {
-                *into = finish(a.widen());
+                *into = finish(T::widen(*a));
             }
         }
         [a, b] => {
             for (into, (a, b)) in into.iter_mut().zip(a[at..].iter().zip(&b[at..])) {
-                *into = finish(O::of(a.widen(), b.widen()));
+                *into = finish(O::of(T::widen(*a), T::widen(*b)));
             }
         }
         [a, b, c] => {
             let pairs = a[at..].iter().zip(&b[at..]);
             for (into, ((a, b), c)) in into.iter_mut().zip(pairs.zip(&c[at..])) {
-                *into = finish(O::of(O::of(a.widen(), b.widen()), c.widen()));
+                *into = finish(O::of(O::of(T::widen(*a), T::widen(*b)), T::widen(*c)));
             }
         }
         [a, b, c, d] => {
             let left = a[at..].iter().zip(&b[at..]);
             let right = c[at..].iter().zip(&d[at..]);
             for (into, ((a, b), (c, d))) in into.iter_mut().zip(left.zip(right)) {
-                let left = O::of(a.widen(), b.widen());
-                *into = finish(O::of(left, O::of(c.widen(), d.widen())));
+                let left = O::of(T::widen(*a), T::widen(*b));
+                *into = finish(O::of(left, O::of(T::widen(*c), T::widen(*d))));
             }
         }
         _ => {}

@@ -4,8 +4,8 @@
 
 use std::num::NonZeroU32;
 
-use crate::kernel::Loops;
-use crate::{Element, Error, ReduceOp};
+use crate::kernel::{Carrier as _, Loops};
+use crate::{Element, ElementType, Error, ReduceOp};
 
 /// A reduce op checked against an element type that has it, so that its methods are always defined.
 ///
@@ -31,9 +31,10 @@ use crate::{Element, Error, ReduceOp};
 /// # Ok::<(), meshwork_accel::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Reduction<T> {
+pub struct Reduction<T: Element> {
+    element: ElementType,
     op: ReduceOp,
-    loops: Loops<T>,
+    loops: Loops<T::Carried>,
 }
 
 impl<T: Element> Reduction<T> {
@@ -42,9 +43,34 @@ impl<T: Element> Reduction<T> {
     /// # Errors
     /// [`Error::UnsupportedOp`] where [`ReduceOp::supports`] says no.
     pub fn new(op: ReduceOp) -> Result<Self, Error> {
-        let element = T::TYPE;
-        let loops = T::loops(op).ok_or_else(|| Error::UnsupportedOp { op, element })?;
-        Ok(Self { op, loops })
+        Self::carrying(T::TYPE, op)
+    }
+
+    /// The reduction by `op` of elements of a type that is known at run time only, whose bits are
+    /// those of elements `T`. Of any type, these are the unsigned numbers of its size.
+    ///
+    /// ```
+    /// use meshwork_accel::{ElementType, ReduceOp, Reduction};
+    ///
+    /// let sum = Reduction::<u32>::carrying(ElementType::F32, ReduceOp::Sum)?;
+    /// let mut into = [1.5_f32.to_bits()];
+    /// sum.reduce(&mut into, &[2.0_f32.to_bits()])?;
+    /// assert_eq!(into.map(f32::from_bits), [3.5]);
+    /// # Ok::<(), meshwork_accel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedOp`] where [`ReduceOp::supports`] says no, and for elements of another
+    /// size.
+    pub fn carrying(element: ElementType, op: ReduceOp) -> Result<Self, Error> {
+        let loops = T::Carried::loops(element, op).ok_or_else(|| Error::UnsupportedOp { op, element })?;
+        Ok(Self { element, op, loops })
+    }
+
+    /// The type whose values are reduced.
+    #[must_use]
+    pub fn element(&self) -> ElementType {
+        self.element
     }
 
     /// The op.
@@ -62,7 +88,7 @@ impl<T: Element> Reduction<T> {
     /// [`Error::LengthMismatch`] when they do not; `into` is then unchanged.
     pub fn reduce(&self, into: &mut [T], from: &[T]) -> Result<(), Error> {
         equally_long(into, from)?;
-        (self.loops.reduce)(into, from);
+        (self.loops.reduce)(T::bits_mut(into), T::bits(from));
         Ok(())
     }
 
@@ -79,7 +105,9 @@ impl<T: Element> Reduction<T> {
     /// [`Error::NoSources`], [`Error::LengthMismatch`]; `into` is then unchanged.
     pub fn fold(&self, into: &mut [T], sources: &[&[T]]) -> Result<(), Error> {
         self.check(into, sources)?;
-        (self.loops.fold)(into, sources);
+        T::with_bits(sources, |sources| {
+            (self.loops.fold)(T::bits_mut(into), sources)
+        });
         Ok(())
     }
 
@@ -96,7 +124,9 @@ impl<T: Element> Reduction<T> {
     /// For 2³² contributions and more.
     pub fn complete(&self, into: &mut [T], contributions: &[&[T]]) -> Result<(), Error> {
         let number = self.check(into, contributions)?;
-        (self.loops.complete)(into, contributions, number);
+        T::with_bits(contributions, |contributions| {
+            (self.loops.complete)(T::bits_mut(into), contributions, number);
+        });
         Ok(())
     }
 
@@ -109,7 +139,7 @@ impl<T: Element> Reduction<T> {
     /// Those of [`reduce`](Self::reduce).
     pub fn complete_pair(&self, into: &mut [T], from: &[T]) -> Result<(), Error> {
         equally_long(into, from)?;
-        (self.loops.complete_pair)(into, from);
+        (self.loops.complete_pair)(T::bits_mut(into), T::bits(from));
         Ok(())
     }
 
@@ -125,18 +155,18 @@ impl<T: Element> Reduction<T> {
     /// Makes the combined values of `contributions` final: divides a mean, leaves other ops.
     pub fn finish(&self, values: &mut [T], contributions: NonZeroU32) {
         if self.op == ReduceOp::Mean {
-            T::divide(values, contributions);
+            (self.loops.divide)(T::bits_mut(values), contributions);
         }
     }
 }
 
-impl<T> Clone for Reduction<T> {
+impl<T: Element> Clone for Reduction<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Reduction<T> {}
+impl<T: Element> Copy for Reduction<T> {}
 
 /// Where the balanced tree over `places` places splits: the number on the left, which is at least
 /// half and a power of two. `None` for a leaf, that is fewer than two places.

@@ -14,8 +14,8 @@
 
 mod spin;
 
-use std::future::Future;
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
@@ -113,6 +113,14 @@ impl Driver {
 
     /// Drives the network until `future` is done.
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let mut output = None;
+        self.drive(pin!(async { output = Some(future.await) }));
+        output.expect("a future that is done has its output")
+    }
+
+    /// Of any future alike, as what a runtime does while it waits is compiled for each type of
+    /// future anew.
+    fn drive(&self, future: Pin<&mut dyn Future<Output = ()>>) {
         let runtime = self.runtime.as_ref().expect("it is taken on drop");
         let Some((shift, _)) = &self.background_thread else {
             return runtime.block_on(future);

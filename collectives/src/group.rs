@@ -21,7 +21,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use meshwork_accel::Element;
+use meshwork_accel::{Element, ElementType};
 use tokio::sync::watch;
 
 use pending::Worker;
@@ -29,7 +29,7 @@ use pending::Worker;
 use crate::driver::Driver;
 use crate::flight_recorder::FlightRecorder;
 use crate::medium::Medium;
-use crate::operation::{OperationSpec, Work};
+use crate::operation::{Carried, OperationSpec, Work};
 use crate::schedule::Hosts;
 use crate::session::{ControlPlane, GroupId, Session, SessionContext, outside_async};
 use crate::shm::{Registry, ShmCommunicator};
@@ -308,7 +308,21 @@ impl Group {
         spec: OperationSpec,
         work: Work<'_, T>,
     ) -> Result<(), OperationError> {
-        self.settled().perform(spec, work)
+        self.perform_carried(T::TYPE, spec, Carried::of(work))
+    }
+
+    fn perform_carried(
+        &mut self,
+        element: ElementType,
+        spec: OperationSpec,
+        work: Carried<'_>,
+    ) -> Result<(), OperationError> {
+        self.settled().perform_carried(element, spec, work)
+    }
+
+    /// All ranks make one call, before any of them begins with what it is for.
+    fn agree(&mut self, element: ElementType, spec: OperationSpec) -> Result<(), OperationError> {
+        self.perform_carried(element, spec, Carried::One(Work::Agree))
     }
 
     /// The engine, when all that was started before is done.

@@ -139,6 +139,7 @@ mod shm;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
 mod statistics;
+mod tasks;
 mod tls;
 mod wait_for_graph;
 mod wire;

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::Rank;
 use crate::failure::Failure;
 use crate::idle::{Closable, Held};
+use crate::tasks::spawn_in;
 
 pub(crate) use hierarchy::Hierarchy;
 pub(crate) use medium::LinkMedium;
@@ -107,7 +108,7 @@ impl Links {
         let mut opening = JoinSet::new();
         for rank in missing.iter().copied() {
             let connecting = connector.connect(rank);
-            opening.spawn(async move { (rank, connecting.await) });
+            spawn_in(&mut opening, async move { (rank, connecting.await) });
         }
         while let Some(rank) = missing.first() {
             wait.waits_for(*rank);

@@ -1,7 +1,9 @@
 //! What carries the bytes of a group's operations from rank to rank.
 //!
-//! Everything that tells shared memory from links is behind [`Medium::run`]; the
+//! Everything that tells shared memory from links is behind [`Medium::carry_out`]; the
 //! [session](crate::session) does not know which of them it has.
+
+pub(crate) mod truth;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use crate::contract::Contract;
 use crate::failure::Failure;
 use crate::flight_recorder::{MediumKind, OperationLog, Serial};
 use crate::links::LinkMedium;
-use crate::operation::{Request, Work};
+use crate::operation::{Carried, Request, Work, WorkKind};
 use crate::schedule::Algorithm;
 use crate::session::SessionContext;
 use crate::shm::{Registry, ShmCommunicator, WaitObserver};
@@ -74,11 +76,11 @@ impl Medium {
 
     /// By which algorithm an operation is done, if there are several; all ranks come to the same.
     #[inline]
-    pub(crate) fn algorithm<T: Element>(
+    pub(crate) fn algorithm(
         &mut self,
         contract: &Contract,
         digest: u64,
-        work: &Work<'_, T>,
+        work: WorkKind,
         communication: Communication,
     ) -> Option<Algorithm> {
         match self {
@@ -88,8 +90,25 @@ impl Medium {
     }
 
     /// Carries an operation out.
+    pub(crate) fn carry_out(
+        &mut self,
+        conditions: &Conditions<'_>,
+        request: &Request,
+        work: Carried<'_>,
+    ) -> Result<(), Failure> {
+        match work {
+            Carried::Truth(work) => {
+                truth::carry_out(work, |work| self.run(conditions, request, work))
+            }
+            Carried::One(work) => self.run(conditions, request, work),
+            Carried::Two(work) => self.run(conditions, request, work),
+            Carried::Four(work) => self.run(conditions, request, work),
+            Carried::Eight(work) => self.run(conditions, request, work),
+        }
+    }
+
     #[inline]
-    pub(crate) fn run<T: Element>(
+    fn run<T: Element>(
         &mut self,
         conditions: &Conditions<'_>,
         request: &Request,

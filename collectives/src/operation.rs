@@ -2,14 +2,18 @@
 //!
 //! How bytes travel is no part of it: shared memory and links carry out the same [`Work`].
 
+mod carried;
+
 use std::ops::Range;
 use std::panic::Location;
 
-use meshwork_accel::{Element, ReduceOp, Reduction};
+use meshwork_accel::{Element, ElementType, ReduceOp, Reduction};
 
 use crate::Rank;
 use crate::contract::{Call, Contract, Kind, site};
 use crate::flight_recorder::Serial;
+
+pub(crate) use carried::{Carried, carrying};
 
 /// What was asked for: the part of it that all ranks must agree on, and from which line.
 #[derive(Clone, Copy, Debug)]
@@ -59,14 +63,20 @@ impl OperationSpec {
     }
 
     /// The contract of the operation with this number in this group and epoch.
-    pub(crate) fn contract<T: Element>(self, epoch: u64, group: u64, sequence: u64) -> Contract {
+    pub(crate) fn contract(
+        self,
+        element: ElementType,
+        epoch: u64,
+        group: u64,
+        sequence: u64,
+    ) -> Contract {
         Contract {
             epoch,
             group,
             sequence,
             kind: self.kind,
             algorithm: None,
-            element: T::TYPE,
+            element,
             count: self.count as u64,
             op: self.op,
             root: self.root,
@@ -116,7 +126,7 @@ impl Request {
 }
 
 /// The buffers of an operation, and what is to be done with them.
-pub(crate) enum Work<'a, T> {
+pub(crate) enum Work<'a, T: Element> {
     /// Nothing moves; nobody goes on before all have come.
     Barrier,
     /// Nothing moves; neighbours agree on the call.
@@ -142,6 +152,32 @@ pub(crate) enum Work<'a, T> {
         output: &'a mut [T],
         from: Rank,
     },
+}
+
+/// Which work it is, whatever the elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WorkKind {
+    Barrier,
+    Agree,
+    Reduce { root: Option<Rank> },
+    Exchange,
+    Broadcast { root: Rank },
+    Send,
+    Receive,
+}
+
+impl<T: Element> Work<'_, T> {
+    pub(crate) fn kind(&self) -> WorkKind {
+        match *self {
+            Self::Barrier => WorkKind::Barrier,
+            Self::Agree => WorkKind::Agree,
+            Self::Reduce { root, .. } => WorkKind::Reduce { root },
+            Self::Exchange(_) => WorkKind::Exchange,
+            Self::Broadcast { root, .. } => WorkKind::Broadcast { root },
+            Self::Send { .. } => WorkKind::Send,
+            Self::Receive { .. } => WorkKind::Receive,
+        }
+    }
 }
 
 /// What a rank hands over: its input, cut in blocks.
@@ -231,7 +267,7 @@ impl ReceiveBlock {
 }
 
 /// What a rank gives and takes in one operation.
-pub(crate) struct Transfer<'a, T> {
+pub(crate) struct Transfer<'a, T: Element> {
     pub(crate) outgoing_blocks: SendBlocks<'a, T>,
     pub(crate) receives: &'a [ReceiveBlock],
     pub(crate) output: &'a mut [T],
@@ -240,7 +276,7 @@ pub(crate) struct Transfer<'a, T> {
 
 /// What becomes of the blocks that are taken.
 #[derive(Debug)]
-pub(crate) enum OnArrival<T> {
+pub(crate) enum OnArrival<T: Element> {
     /// Each is copied to its place.
     Copy,
     /// All go to one place, which becomes their reduction; each rank takes one block of each.

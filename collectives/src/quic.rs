@@ -57,6 +57,7 @@ use crate::config::GroupConfig;
 use crate::flight_recorder::FlightRecorder;
 use crate::links::Links;
 use crate::membership::{Event, Membership, MembershipTimeouts};
+use crate::tasks::spawn;
 use crate::wait_for_graph::{WaitEdge, WaitId};
 use crate::wire::Newcomer;
 use crate::{DataTransport, Member, OperationError, Rank, SystemError, Timeouts, Transport, host};
@@ -287,14 +288,14 @@ impl Node {
         if alone {
             outbox.begin([own].into());
         }
-        tokio::spawn(membership_driver::drive(membership, inbox, outbox));
-        let accepting = tokio::spawn(admission::accept(admission.clone(), self.clone()));
-        let renewing = tokio::spawn(admission::renew(admission.clone(), self.endpoint.clone()));
-        let closing = tokio::spawn(admission::keep_to_budget(admission.clone()));
+        spawn(membership_driver::drive(membership, inbox, outbox));
+        let accepting = spawn(admission::accept(admission.clone(), self.clone()));
+        let renewing = spawn(admission::renew(admission.clone(), self.endpoint.clone()));
+        let closing = spawn(admission::keep_to_budget(admission.clone()));
         let tasks = [accepting, renewing, closing].map(|task| task.abort_handle());
         let mut tasks = tasks.to_vec();
         if let Some(listener) = &self.listener {
-            let taking_in = tokio::spawn(admission::take_in(admission.clone(), listener.clone()));
+            let taking_in = spawn(admission::take_in(admission.clone(), listener.clone()));
             tasks.push(taking_in.abort_handle());
         }
         admission.dial_neighbours();

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use meshwork_accel::Element;
+use meshwork_accel::{Element, ElementType};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -19,7 +19,7 @@ use crate::contract::{Contract, Kind};
 use crate::failure::{Failure, Unexplained};
 use crate::flight_recorder::{Ending, OperationLog};
 use crate::medium::{Conditions, Medium};
-use crate::operation::{OperationSpec, Request, Work};
+use crate::operation::{Carried, OperationSpec, Request, Work};
 use crate::{Communication, LossCause, Member, OperationError, Rank, Timeouts, config};
 
 pub(crate) use context::{ControlPlane, SessionContext};
@@ -118,7 +118,17 @@ impl Session {
         spec: OperationSpec,
         work: Work<'_, T>,
     ) -> Result<(), OperationError> {
-        let contract = self.contract::<T>(spec, self.sequence + 1);
+        self.perform_carried(T::TYPE, spec, Carried::of(work))
+    }
+
+    /// The same of elements whose type is known at run time only.
+    pub(crate) fn perform_carried(
+        &mut self,
+        element: ElementType,
+        spec: OperationSpec,
+        work: Carried<'_>,
+    ) -> Result<(), OperationError> {
+        let contract = self.contract(element, spec, self.sequence + 1);
         self.ready(&contract, spec)?;
         self.sequence += 1;
         self.carry_out(contract, spec, work)?;
@@ -130,10 +140,10 @@ impl Session {
     pub(crate) fn send<T: Element>(&mut self, input: &[T], to: Rank) -> Result<(), OperationError> {
         let (sent, _) = self.log.messages(to);
         let spec = OperationSpec::new(Kind::Send, input.len()).with_root(to);
-        let contract = self.contract::<T>(spec, sent + 1);
+        let contract = self.contract(T::TYPE, spec, sent + 1);
         self.ready(&contract, spec)?;
         self.log.sends(to);
-        self.carry_out(contract, spec, Work::Send { input, to })
+        self.carry_out(contract, spec, Carried::of(Work::Send { input, to }))
     }
 
     #[track_caller]
@@ -145,14 +155,15 @@ impl Session {
         let (_, received) = self.log.messages(from);
         // The contract of the sender.
         let spec = OperationSpec::new(Kind::Send, output.len()).with_root(self.rank);
-        let contract = self.contract::<T>(spec, received + 1);
+        let contract = self.contract(T::TYPE, spec, received + 1);
         self.ready(&contract, spec)?;
         self.log.receives(from);
-        self.carry_out(contract, spec, Work::Receive { output, from })
+        let work = Carried::of(Work::Receive { output, from });
+        self.carry_out(contract, spec, work)
     }
 
-    fn contract<T: Element>(&self, spec: OperationSpec, sequence: u64) -> Contract {
-        spec.contract::<T>(self.id.epoch, self.id.number, sequence)
+    fn contract(&self, element: ElementType, spec: OperationSpec, sequence: u64) -> Contract {
+        spec.contract(element, self.id.epoch, self.id.number, sequence)
     }
 
     /// What was announced last has not been carried out: it does not count as completed.
@@ -208,15 +219,15 @@ impl Session {
     }
 
     /// Does the work on whatever carries this group's bytes. An error ends the group.
-    fn carry_out<T: Element>(
+    fn carry_out(
         &mut self,
         mut contract: Contract,
         spec: OperationSpec,
-        work: Work<'_, T>,
+        work: Carried<'_>,
     ) -> Result<(), OperationError> {
         contract.algorithm =
             self.medium
-                .algorithm(&contract, spec.digest, &work, self.communication);
+                .algorithm(&contract, spec.digest, work.kind(), self.communication);
         // Without a subscriber it costs a look at a number.
         let _span = tracing::debug_span!(
             "operation",
@@ -240,7 +251,7 @@ impl Session {
             log: &self.log,
             limit: self.timeouts.operation(),
         };
-        let done = self.medium.run(&conditions, &request, work);
+        let done = self.medium.carry_out(&conditions, &request, work);
         self.log.end(match done {
             Ok(()) => Ending::Well,
             Err(_) => Ending::Failed,

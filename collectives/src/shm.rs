@@ -28,7 +28,6 @@ mod registry;
 mod span;
 mod streaming_copy;
 mod transfer;
-mod truth;
 mod wait;
 
 use control_block::{Head, PeerChannel};

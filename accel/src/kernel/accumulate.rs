@@ -5,28 +5,33 @@ use std::num::NonZeroU32;
 
 use half::{bf16, f16};
 
-/// An element and the type that its reductions are computed in: wider for 16-bit floats.
-pub(crate) trait Accumulate: Copy + Debug + Default {
+/// An element: the bits that it is kept as, and the type that its reductions are computed in, wider
+/// for 16-bit floats.
+pub(crate) trait Accumulate {
+    /// What stands in memory: of most types an unsigned number, so that types whose loops do the
+    /// same to their bits have one loop.
+    type Bits: Copy + Debug + Default;
     /// The type computed in.
     type Wide: Copy;
 
-    /// The same value.
-    fn widen(self) -> Self::Wide;
+    /// The value of some bits.
+    fn widen(bits: Self::Bits) -> Self::Wide;
 
     /// The nearest element, ties to even. Of NaN there is one, the positive quiet one without a
     /// payload: hardware keeps the payload of either operand, so ranks would differ.
-    fn narrow(wide: Self::Wide) -> Self;
+    fn narrow(wide: Self::Wide) -> Self::Bits;
 
     /// The value divided by a number of parts, then narrowed; integers towards zero.
-    fn part(wide: Self::Wide, by: NonZeroU32) -> Self;
+    fn part(wide: Self::Wide, by: NonZeroU32) -> Self::Bits;
 }
 
 impl Accumulate for bool {
+    type Bits = Self;
     type Wide = Self;
 
     #[inline(always)]
-    fn widen(self) -> Self {
-        self
+    fn widen(bits: Self) -> Self {
+        bits
     }
 
     #[inline(always)]
@@ -40,14 +45,15 @@ impl Accumulate for bool {
     }
 }
 
-macro_rules! integer {
-    ($($number:ty as $wide:ty),+) => {$(
+macro_rules! unsigned {
+    ($($number:ty),+) => {$(
         impl Accumulate for $number {
+            type Bits = Self;
             type Wide = Self;
 
             #[inline(always)]
-            fn widen(self) -> Self {
-                self
+            fn widen(bits: Self) -> Self {
+                bits
             }
 
             #[inline(always)]
@@ -57,59 +63,88 @@ macro_rules! integer {
 
             #[inline(always)]
             #[allow(clippy::cast_possible_truncation, reason = "a quotient is no longer than its dividend")]
-            #[allow(trivial_numeric_casts, reason = "the widest types divide as themselves")]
+            #[allow(trivial_numeric_casts, reason = "the widest type divides as itself")]
             fn part(wide: Self, by: NonZeroU32) -> Self {
-                (<$wide>::from(wide) / <$wide>::from(by.get())) as Self
+                (u64::from(wide) / u64::from(by.get())) as Self
             }
         }
     )+};
 }
 
-integer!(i8 as i64, i16 as i64, i32 as i64, i64 as i64);
-integer!(u8 as u64, u16 as u64, u32 as u64, u64 as u64);
+unsigned!(u8, u16, u32, u64);
 
-macro_rules! float {
-    ($($number:ty, $nan:literal);+) => {$(
+macro_rules! signed {
+    ($($number:ty as $bits:ty),+) => {$(
         impl Accumulate for $number {
+            type Bits = $bits;
             type Wide = Self;
 
             #[inline(always)]
-            fn widen(self) -> Self {
-                self
+            fn widen(bits: $bits) -> Self {
+                bits.cast_signed()
             }
 
             #[inline(always)]
-            fn narrow(wide: Self) -> Self {
-                if wide.is_nan() { <$number>::from_bits($nan) } else { wide }
+            fn narrow(wide: Self) -> $bits {
+                wide.cast_unsigned()
             }
 
             #[inline(always)]
-            fn part(wide: Self, by: NonZeroU32) -> Self {
+            #[allow(clippy::cast_possible_truncation, reason = "a quotient is no longer than its dividend")]
+            #[allow(trivial_numeric_casts, reason = "the widest type divides as itself")]
+            fn part(wide: Self, by: NonZeroU32) -> $bits {
+                Self::narrow((i64::from(wide) / i64::from(by.get())) as Self)
+            }
+        }
+    )+};
+}
+
+signed!(i8 as u8, i16 as u16, i32 as u32, i64 as u64);
+
+macro_rules! float {
+    ($($number:ty as $bits:ty, $nan:literal);+) => {$(
+        impl Accumulate for $number {
+            type Bits = $bits;
+            type Wide = Self;
+
+            #[inline(always)]
+            fn widen(bits: $bits) -> Self {
+                Self::from_bits(bits)
+            }
+
+            #[inline(always)]
+            fn narrow(wide: Self) -> $bits {
+                if wide.is_nan() { $nan } else { wide.to_bits() }
+            }
+
+            #[inline(always)]
+            fn part(wide: Self, by: NonZeroU32) -> $bits {
                 Self::narrow(wide / by.get() as Self)
             }
         }
     )+};
 }
 
-float!(f32, 0x7FC0_0000; f64, 0x7FF8_0000_0000_0000);
+float!(f32 as u32, 0x7FC0_0000; f64 as u64, 0x7FF8_0000_0000_0000);
 
 macro_rules! half_float {
     ($($number:ty, $widen:ident, $narrow:ident);+) => {$(
         impl Accumulate for $number {
+            type Bits = u16;
             type Wide = f32;
 
             #[inline(always)]
-            fn widen(self) -> f32 {
-                $widen(self.to_bits())
+            fn widen(bits: u16) -> f32 {
+                $widen(bits)
             }
 
             #[inline(always)]
-            fn narrow(wide: f32) -> Self {
-                Self::from_bits($narrow(wide))
+            fn narrow(wide: f32) -> u16 {
+                $narrow(wide)
             }
 
             #[inline(always)]
-            fn part(wide: f32, by: NonZeroU32) -> Self {
+            fn part(wide: f32, by: NonZeroU32) -> u16 {
                 Self::narrow(wide / by.get() as f32)
             }
         }
@@ -192,25 +227,18 @@ mod tests {
     fn every_16_bit_float_widens_as_in_half_and_comes_back() {
         for bits in 0..=u16::MAX {
             let (short, brain) = (f16::from_bits(bits), bf16::from_bits(bits));
+            let (wide, brain_wide) = (f16::widen(bits), bf16::widen(bits));
             if short.is_nan() {
-                assert_eq!(f16::narrow(short.widen()).to_bits(), f16::NAN.to_bits());
+                assert_eq!(f16::narrow(wide), f16::NAN.to_bits());
             } else {
-                assert_eq!(
-                    short.widen().to_bits(),
-                    short.to_f32().to_bits(),
-                    "{bits:#x}"
-                );
-                assert_eq!(f16::narrow(short.widen()).to_bits(), bits);
+                assert_eq!(wide.to_bits(), short.to_f32().to_bits(), "{bits:#x}");
+                assert_eq!(f16::narrow(wide), bits);
             }
             if brain.is_nan() {
-                assert_eq!(bf16::narrow(brain.widen()).to_bits(), bf16::NAN.to_bits());
+                assert_eq!(bf16::narrow(brain_wide), bf16::NAN.to_bits());
             } else {
-                assert_eq!(
-                    brain.widen().to_bits(),
-                    brain.to_f32().to_bits(),
-                    "{bits:#x}"
-                );
-                assert_eq!(bf16::narrow(brain.widen()).to_bits(), bits);
+                assert_eq!(brain_wide.to_bits(), brain.to_f32().to_bits(), "{bits:#x}");
+                assert_eq!(bf16::narrow(brain_wide), bits);
             }
         }
     }
@@ -218,16 +246,12 @@ mod tests {
     #[track_caller]
     fn narrows_as_in_half(wide: f32) {
         if wide.is_nan() {
-            assert_eq!(f16::narrow(wide).to_bits(), f16::NAN.to_bits());
-            assert_eq!(bf16::narrow(wide).to_bits(), bf16::NAN.to_bits());
+            assert_eq!(f16::narrow(wide), f16::NAN.to_bits());
+            assert_eq!(bf16::narrow(wide), bf16::NAN.to_bits());
         } else {
+            assert_eq!(f16::narrow(wide), f16::from_f32(wide).to_bits(), "{wide:e}");
             assert_eq!(
-                f16::narrow(wide).to_bits(),
-                f16::from_f32(wide).to_bits(),
-                "{wide:e}"
-            );
-            assert_eq!(
-                bf16::narrow(wide).to_bits(),
+                bf16::narrow(wide),
                 bf16::from_f32(wide).to_bits(),
                 "{wide:e}"
             );

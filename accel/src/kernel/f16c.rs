@@ -13,7 +13,7 @@ use super::accumulate::Accumulate;
 use super::ops::Op;
 
 /// Like [`super::reduce`]. `None` where the processor lacks the conversions, and nothing is done.
-pub(super) fn reduce<O: Op<f32>>(into: &mut [f16], from: &[f16]) -> Option<()> {
+pub(super) fn reduce<O: Op<f32>>(into: &mut [u16], from: &[u16]) -> Option<()> {
     if !is_here() {
         return None;
     }
@@ -25,8 +25,8 @@ pub(super) fn reduce<O: Op<f32>>(into: &mut [f16], from: &[f16]) -> Option<()> {
 /// Like [`super::fold`] of one to four sources, of which `finish` makes what is rounded. `None` for
 /// others, and where the processor lacks the conversions, and nothing is done.
 pub(super) fn fold<O: Op<f32>>(
-    into: &mut [f16],
-    sources: &[&[f16]],
+    into: &mut [u16],
+    sources: &[&[u16]],
     finish: impl Fn(f32) -> f32,
 ) -> Option<()> {
     if !is_here() || sources.is_empty() || sources.len() > 4 {
@@ -42,19 +42,19 @@ fn is_here() -> bool {
 }
 
 #[target_feature(enable = "avx2,f16c")]
-fn reduce_here<O: Op<f32>>(into: &mut [f16], from: &[f16]) {
+fn reduce_here<O: Op<f32>>(into: &mut [u16], from: &[u16]) {
     let (blocks, rest) = into.as_chunks_mut();
     let (others, other_rest) = from.as_chunks();
     for (a, b) in blocks.iter_mut().zip(others) {
         *a = narrow(of::<O>(widen(*a), widen(*b)));
     }
     for (a, b) in rest.iter_mut().zip(other_rest) {
-        *a = f16::narrow(O::of(a.widen(), b.widen()));
+        *a = f16::narrow(O::of(f16::widen(*a), f16::widen(*b)));
     }
 }
 
 #[target_feature(enable = "avx2,f16c")]
-fn fold_here<O: Op<f32>>(into: &mut [f16], sources: &[&[f16]], finish: impl Fn(f32) -> f32) {
+fn fold_here<O: Op<f32>>(into: &mut [u16], sources: &[&[u16]], finish: impl Fn(f32) -> f32) {
     let whole = into.len() / 8 * 8;
     let (blocks, _) = into.as_chunks_mut();
     match *sources {
@@ -85,12 +85,12 @@ fn fold_here<O: Op<f32>>(into: &mut [f16], sources: &[&[f16]], finish: impl Fn(f
         }
         _ => {}
     }
-    super::leaf::<f16, O, f16>(&mut into[whole..], sources, whole, |wide| {
+    super::leaf::<f16, O, u16>(&mut into[whole..], sources, whole, |wide| {
         f16::narrow(finish(wide))
     });
 }
 
-fn eights(values: &[f16]) -> impl Iterator<Item = &[f16; 8]> {
+fn eights(values: &[u16]) -> impl Iterator<Item = &[u16; 8]> {
     values.as_chunks().0.iter()
 }
 
@@ -101,15 +101,15 @@ fn of<O: Op<f32>>(left: [f32; 8], right: [f32; 8]) -> [f32; 8] {
 
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn widen(short: [f16; 8]) -> [f32; 8] {
+fn widen(short: [u16; 8]) -> [f32; 8] {
     bytemuck::cast(_mm256_cvtph_ps(bytemuck::cast(short)))
 }
 
 /// To the nearest, ties to even. The hardware keeps payloads and signs of NaN, so these go first.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn narrow(wide: [f32; 8]) -> [f16; 8] {
-    let one_nan = wide.map(f32::narrow);
+fn narrow(wide: [f32; 8]) -> [u16; 8] {
+    let one_nan = wide.map(|wide| f32::widen(f32::narrow(wide)));
     let short = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(bytemuck::cast(one_nan));
     bytemuck::cast(short)
 }
@@ -125,22 +125,18 @@ mod tests {
         0x5555, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7C01, 0x7E00, 0xFE00, 0xFFFF,
     ];
 
-    fn bits(values: &[f16]) -> Vec<u16> {
-        values.iter().map(|value| value.to_bits()).collect()
-    }
-
     /// Every number with every partner.
     fn as_by_arithmetic<O: Op<f32>>() {
-        let all: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
-        for partner in PARTNERS.map(f16::from_bits) {
+        let all: Vec<u16> = (0..=u16::MAX).collect();
+        for partner in PARTNERS {
             let mut into = all.clone();
             if reduce::<O>(&mut into, &vec![partner; all.len()]).is_none() {
                 return;
             }
             let by_arithmetic = all
                 .iter()
-                .map(|value| f16::narrow(O::of(value.widen(), partner.widen())).to_bits());
-            assert!(bits(&into).into_iter().eq(by_arithmetic), "{partner:?}");
+                .map(|bits| f16::narrow(O::of(f16::widen(*bits), f16::widen(partner))));
+            assert!(into.into_iter().eq(by_arithmetic), "{partner:?}");
         }
     }
 
@@ -154,30 +150,29 @@ mod tests {
 
     #[test]
     fn folds_of_one_to_four_sources_of_any_length_are_as_by_arithmetic() {
-        let number = |at: u16| f16::from_bits(at.wrapping_mul(40_503));
+        let number = |at: u16| at.wrapping_mul(40_503);
         for len in 0..40 {
-            let sources: Vec<Vec<f16>> = (0..4)
+            let sources: Vec<Vec<u16>> = (0..4)
                 .map(|seed| (0..len).map(|at| number(at + 1000 * seed)).collect())
                 .collect();
             for count in 1..=4 {
-                let slices: Vec<&[f16]> = sources[..count].iter().map(Vec::as_slice).collect();
-                let mut into = vec![f16::ONE; len.into()];
+                let slices: Vec<&[u16]> = sources[..count].iter().map(Vec::as_slice).collect();
+                let mut into = vec![1; len.into()];
                 if fold::<Sum>(&mut into, &slices, |sum| sum).is_none() {
                     return;
                 }
-                let mut expected = vec![f16::ONE; len.into()];
-                let finish = f16::narrow;
-                super::super::leaf::<f16, Sum, f16>(&mut expected, &slices, 0, finish);
-                assert_eq!(bits(&into), bits(&expected), "{count} of {len}");
+                let mut expected = vec![1; len.into()];
+                super::super::leaf::<f16, Sum, u16>(&mut expected, &slices, 0, f16::narrow);
+                assert_eq!(into, expected, "{count} of {len}");
             }
         }
     }
 
     #[test]
     fn other_counts_are_left_to_others() {
-        let five = [[f16::ONE; 3]; 5];
-        let slices: Vec<&[f16]> = five.iter().map(<[f16; 3]>::as_slice).collect();
-        assert_eq!(fold::<Sum>(&mut [f16::ZERO; 3], &slices, |sum| sum), None);
-        assert_eq!(fold::<Sum>(&mut [f16::ZERO; 3], &[], |sum| sum), None);
+        let five = [[1; 3]; 5];
+        let slices: Vec<&[u16]> = five.iter().map(<[u16; 3]>::as_slice).collect();
+        assert_eq!(fold::<Sum>(&mut [0; 3], &slices, |sum| sum), None);
+        assert_eq!(fold::<Sum>(&mut [0; 3], &[], |sum| sum), None);
     }
 }

@@ -347,6 +347,26 @@ fn codes_never_change() {
 }
 
 #[test]
+fn numbers_carry_the_elements_of_their_size_and_no_others() {
+    fn check<T: Element>(carried: &[ElementType]) {
+        for element in ElementType::ALL {
+            for op in ReduceOp::ALL {
+                let carries = carried.contains(&element) && op.supports(element);
+                let made = Reduction::<T>::carrying(element, op);
+                assert_eq!(made.is_ok(), carries, "{op} of {element}");
+                assert!(made.is_ok_and(|made| made.element() == element) == carries);
+            }
+        }
+    }
+    use ElementType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+    check::<bool>(&[Bool]);
+    check::<u8>(&[Bool, I8, U8]);
+    check::<u16>(&[I16, U16, F16, Bf16]);
+    check::<u32>(&[I32, U32, F32]);
+    check::<u64>(&[I64, U64, F64]);
+}
+
+#[test]
 fn unequal_lengths_and_no_sources_are_refused_and_nothing_is_written() {
     let sum = Reduction::new(ReduceOp::Sum).unwrap();
     let mut into = [1_i32, 2];

@@ -18,12 +18,12 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::panic::Location;
 
-use meshwork_accel::{Element, ReduceOp, Reduction};
+use meshwork_accel::{Element, ElementType, ReduceOp, Reduction};
 
 use crate::contract::Kind;
 use crate::failure::Failure;
 use crate::operation::{
-    OnArrival, OperationSpec, ReceiveBlock, Request, SendBlocks, Transfer, Work,
+    Carried, OnArrival, OperationSpec, ReceiveBlock, Request, SendBlocks, Transfer, Work,
 };
 use crate::schedule::{Hosts, chunk};
 use crate::session::Session;
@@ -55,8 +55,37 @@ struct RankPlace {
     across: Option<Rank>,
 }
 
+/// What the parts of an operation have in common with it.
+#[derive(Clone, Copy)]
+struct CallOfParts {
+    /// The line of the program that made the call.
+    caller: &'static Location<'static>,
+    /// What the elements are.
+    element: ElementType,
+}
+
+impl CallOfParts {
+    fn of(request: &Request) -> Self {
+        Self {
+            caller: request.caller,
+            element: request.contract.element,
+        }
+    }
+
+    /// Carries a part out.
+    fn perform<T: Element>(
+        self,
+        session: &mut Session,
+        spec: OperationSpec,
+        work: Work<'_, T>,
+    ) -> Result<(), OperationError> {
+        let spec = spec.called_from(self.caller);
+        session.perform_carried(self.element, spec, Carried::of(work))
+    }
+}
+
 /// What can be done host by host.
-pub(super) enum HierarchicalWork<'a, T> {
+pub(super) enum HierarchicalWork<'a, T: Element> {
     AllReduce {
         buffer: &'a mut [T],
         reduction: Reduction<T>,
@@ -74,13 +103,13 @@ pub(super) enum HierarchicalWork<'a, T> {
 }
 
 /// Work, by whether it can be done host by host.
-pub(super) enum Planned<'a, T> {
+pub(super) enum Planned<'a, T: Element> {
     ByHosts(HierarchicalWork<'a, T>),
     /// From rank to rank alone.
     Flat(Work<'a, T>),
 }
 
-impl<'a, T> From<Work<'a, T>> for Planned<'a, T> {
+impl<'a, T: Element> From<Work<'a, T>> for Planned<'a, T> {
     fn from(work: Work<'a, T>) -> Self {
         match work {
             Work::Reduce {
@@ -159,20 +188,20 @@ impl Hierarchy {
         request: &Request,
         work: HierarchicalWork<'_, T>,
     ) -> Result<(), Failure> {
-        let caller = request.caller;
+        let call = CallOfParts::of(request);
         let done = match work {
             HierarchicalWork::AllReduce { buffer, reduction } => {
-                self.all_reduce(caller, buffer, reduction)
+                self.all_reduce(call, buffer, reduction)
             }
             HierarchicalWork::Broadcast { buffer, root } => {
-                self.broadcast(caller, buffer, root.index())
+                self.broadcast(call, buffer, root.index())
             }
-            HierarchicalWork::AllGather(transfer) => self.all_gather(caller, transfer),
+            HierarchicalWork::AllGather(transfer) => self.all_gather(call, transfer),
             HierarchicalWork::ReduceScatter {
                 outgoing_blocks,
                 output,
                 reduction,
-            } => self.reduce_scatter(caller, outgoing_blocks, output, reduction),
+            } => self.reduce_scatter(call, outgoing_blocks, output, reduction),
         };
         done.map_err(Failure::Part)
     }
@@ -180,7 +209,7 @@ impl Hierarchy {
     /// Replaces the buffer by the reduction of all ranks'; all have agreed on the call before.
     fn all_reduce<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
+        call: CallOfParts,
         buffer: &mut [T],
         reduction: Reduction<T>,
     ) -> Result<(), OperationError> {
@@ -189,7 +218,7 @@ impl Hierarchy {
             ReduceOp::Mean => ReduceOp::Sum,
             other => other,
         };
-        let inner = Reduction::new(op)?;
+        let inner = Reduction::carrying(reduction.element(), op)?;
         let me = self.local.rank.index();
         let blocks: Vec<Range<usize>> = (0..self.local.world as usize)
             .map(|place| self.share(buffer.len(), place))
@@ -203,8 +232,7 @@ impl Hierarchy {
             then: OnArrival::Fold(inner),
         };
         let spec = OperationSpec::new(Kind::ReduceScatter, buffer.len()).with_op(op);
-        self.local
-            .perform(spec.called_from(caller), Work::Exchange(transfer))?;
+        call.perform(&mut self.local, spec, Work::Exchange(transfer))?;
         if let Some(across) = &mut self.across {
             let spec = OperationSpec::new(Kind::AllReduce, share.len()).with_op(op);
             let work = Work::Reduce {
@@ -212,10 +240,10 @@ impl Hierarchy {
                 reduction: inner,
                 root: None,
             };
-            across.perform(spec.called_from(caller), work)?;
+            call.perform(across, spec, work)?;
         }
         buffer[blocks[me].clone()].copy_from_slice(&share);
-        self.gather_shares(caller, &share, buffer)?;
+        self.gather_shares(call, &share, buffer)?;
         reduction.finish(buffer, self.world());
         Ok(())
     }
@@ -225,7 +253,7 @@ impl Hierarchy {
     /// The root's host has it first, and all of its ranks hand their shares on.
     fn broadcast<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
+        call: CallOfParts,
         buffer: &mut [T],
         root: usize,
     ) -> Result<(), OperationError> {
@@ -240,19 +268,19 @@ impl Hierarchy {
                 buffer,
                 root: local,
             };
-            self.local.perform(spec.called_from(caller), work)?;
+            call.perform(&mut self.local, spec, work)?;
         }
         let own = self.share(buffer.len(), self.local.rank.index());
         if let (Some(across), Some(root)) = (&mut self.across, carrier) {
             let spec = OperationSpec::new(Kind::Broadcast, own.len()).with_root(root);
             let buffer = &mut buffer[own.clone()];
-            across.perform(spec.called_from(caller), Work::Broadcast { buffer, root })?;
+            call.perform(across, spec, Work::Broadcast { buffer, root })?;
         }
         if is_here {
             return Ok(());
         }
         let share = buffer[own].to_vec();
-        self.gather_shares(caller, &share, buffer)
+        self.gather_shares(call, &share, buffer)
     }
 
     fn world(&self) -> NonZeroU32 {
@@ -265,7 +293,7 @@ impl Hierarchy {
     /// Gives the ranks of this host what each of them carries.
     fn gather_shares<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
+        call: CallOfParts,
         share: &[T],
         buffer: &mut [T],
     ) -> Result<(), OperationError> {
@@ -278,8 +306,7 @@ impl Hierarchy {
             output: buffer,
             then: OnArrival::Copy,
         };
-        self.local
-            .perform(spec.called_from(caller), Work::Exchange(transfer))
+        call.perform(&mut self.local, spec, Work::Exchange(transfer))
     }
 
     /// The elements that the rank at this place of a host carries.

@@ -1,5 +1,6 @@
 //! Operations over links: by which schedule, how long they may take, and when they go host by host.
 
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use meshwork_accel::Element;
@@ -12,7 +13,7 @@ use crate::communication::SMALL_WORLD;
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
 use crate::medium::Conditions;
-use crate::operation::{Request, Work};
+use crate::operation::{Request, Work, WorkKind};
 use crate::schedule::{Algorithm, Collective, Hosts, Order, RingOrder};
 use crate::session::failed;
 use crate::{Choices, Communication, CostModel, DataTransport, MeasuredLinks, Payload};
@@ -121,25 +122,23 @@ impl LinkMedium {
     }
 
     /// By which algorithm the work is done, if there are several; all ranks come to the same one.
-    pub(crate) fn algorithm<T: Element>(
+    pub(crate) fn algorithm(
         &mut self,
         contract: &Contract,
         digest: u64,
-        work: &Work<'_, T>,
+        work: WorkKind,
         communication: Communication,
     ) -> Option<Algorithm> {
-        let collective = match *work {
-            Work::Reduce { root: None, .. } => Collective::AllReduce,
-            Work::Reduce {
-                root: Some(root), ..
-            } => Collective::Reduce { root },
-            Work::Broadcast { root, .. } => Collective::Broadcast { root },
-            Work::Exchange(_) => return self.exchange_algorithm(contract, digest, communication),
+        let collective = match work {
+            WorkKind::Reduce { root: None } => Collective::AllReduce,
+            WorkKind::Reduce { root: Some(root) } => Collective::Reduce { root },
+            WorkKind::Broadcast { root } => Collective::Broadcast { root },
+            WorkKind::Exchange => return self.exchange_algorithm(contract, digest, communication),
             // Of many ranks, some share cores, and the time of each for messages adds up.
-            Work::Barrier => {
+            WorkKind::Barrier => {
                 return (self.world as usize > SMALL_WORLD).then_some(Algorithm::Tree);
             }
-            Work::Agree | Work::Send { .. } | Work::Receive { .. } => return None,
+            WorkKind::Agree | WorkKind::Send | WorkKind::Receive => return None,
         };
         if let (Communication::Auto, Collective::AllReduce | Collective::Broadcast { .. }, Some(_)) =
             (communication, collective, &self.hierarchy)
@@ -239,18 +238,30 @@ impl LinkMedium {
             ring: self.ring.as_ref(),
             wait: &wait,
         };
-        let mut failure = conditions.failure.clone();
         let (links, scratch) = (&mut self.links, &mut self.scratch);
-        conditions.context.driver.carry_out(async {
-            let run = timeout(conditions.limit, run(&operation, links, scratch));
-            tokio::select! {
-                biased;
-                done = run => done.unwrap_or_else(|_| Err(Failure::TimedOut(wait.awaited()))),
-                _ = failed(&mut failure) => Err(Failure::GroupOver),
-                never = report_stalls(conditions, request, &wait) => never,
-            }
-        })
+        let running = pin!(run(&operation, links, scratch));
+        until_over(conditions, request, &wait, running)
     }
+}
+
+/// Drives an operation until it is done, its time is up, or the group has failed.
+fn until_over(
+    conditions: &Conditions<'_>,
+    request: &Request,
+    wait: &WaitState,
+    running: Pin<&mut dyn Future<Output = Result<(), Failure>>>,
+) -> Result<(), Failure> {
+    let mut failure = conditions.failure.clone();
+    conditions.context.driver.carry_out(async {
+        tokio::select! {
+            biased;
+            done = timeout(conditions.limit, running) => {
+                done.unwrap_or_else(|_| Err(Failure::TimedOut(wait.awaited())))
+            }
+            _ = failed(&mut failure) => Err(Failure::GroupOver),
+            never = report_stalls(conditions, request, wait) => never,
+        }
+    })
 }
 
 /// Looks now and then, and when others ask, at whom an operation waits for at length.

@@ -21,7 +21,7 @@ use crate::contract::{Call, SITE_LIMIT, site, told_site};
 use crate::failure::Failure;
 use crate::operation::{Request, Work};
 use crate::schedule::{Algorithm, Collective, Hosts, RingOrder, Schedule};
-use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
+use crate::wire::{FRAME_BYTES, Frame, FrameType};
 
 pub(crate) use call_graph::CallGraph;
 pub(super) use exchange::Route;
@@ -332,13 +332,8 @@ impl<'a> ChunkReader<'a> {
     /// Receives one chunk, all of it.
     async fn chunk<T: Element>(&mut self, from: Rank, into: &mut [T]) -> Result<(), Failure> {
         self.head::<T>(from, into.len()).await?;
-        if let Some(bytes) = T::bytes_mut(into) {
-            return self.incoming.receive(from, bytes).await;
-        }
-        for piece in into.chunks_mut(PIECE_BYTES / size_of::<T>()) {
-            piece.copy_from_slice(self.piece(from, piece.len()).await?);
-        }
-        Ok(())
+        let bytes = T::bytes_mut(into).expect("elements of which all bytes are values");
+        self.incoming.receive(from, bytes).await
     }
 
     /// What stands before a chunk: of the same operation, and of as many elements as expected.
@@ -362,17 +357,12 @@ impl<'a> ChunkReader<'a> {
         Ok(())
     }
 
-    /// Receives some elements of a chunk, into memory of its own: they are to be reduced, or may
-    /// have bytes that are no value.
+    /// Receives some elements of a chunk, into memory of its own: they are to be reduced.
     async fn piece<T: Element>(&mut self, from: Rank, len: usize) -> Result<&mut [T], Failure> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.scratch.0);
         let bytes = &mut bytes[..len * size_of::<T>()];
         self.incoming.receive(from, bytes).await?;
-        bytemuck::checked::try_cast_slice_mut(bytes).map_err(|_| {
-            let element = T::TYPE;
-            let error = WireError::Value { element };
-            Failure::Protocol(from, error)
-        })
+        Ok(bytemuck::checked::cast_slice_mut(bytes))
     }
 
     async fn frame(&mut self, from: Rank) -> Result<Frame, Failure> {

@@ -32,6 +32,7 @@ use super::{ABORT, GOODBYE, JOINED, TURNED_AWAY};
 use crate::identity::{Identity, Role};
 use crate::idle::Closable;
 use crate::membership::Event;
+use crate::tasks::spawn;
 use crate::wait_for_graph::WaitForGraph;
 use crate::wire::{Decision, Hello, Lane, MemberProcess, MemberRecord, Message};
 use crate::{
@@ -360,9 +361,9 @@ impl Admission {
         };
         for (lane, connection) in (0..).zip(&connections) {
             let arriving = streams::receive(link.clone(), lane, connection.clone());
-            tokio::spawn(arriving);
+            spawn(arriving);
         }
-        tokio::spawn(link.attend(receive, connections, whereabouts));
+        spawn(link.attend(receive, connections, whereabouts));
     }
 
     fn shares_host(&self, hello: &Hello) -> bool {
@@ -422,7 +423,7 @@ fn incarnations(
 pub(super) fn watch_launcher(admission: &Arc<Admission>, launcher: Option<u32>) {
     let Some(process) = launcher else { return };
     let events = admission.events.clone();
-    tokio::spawn(async move {
+    spawn(async move {
         if host::process_ended(process).await.is_ok() {
             let _ = events
                 .send(Event::GiveUp(OperationError::LauncherLost { process }))

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::{TURNED_AWAY, control, endpoint};
 use crate::identity::{Identity, Role};
 use crate::membership::tell as verdict;
+use crate::tasks::spawn_in;
 use crate::wire::Message;
 use crate::{
     JobSecret, JoinError, LossCause, Member, Network, OperationError, Rank, SystemError, config,
@@ -52,7 +53,7 @@ pub fn announce_loss(
         let herald = Arc::new(LossAnnouncer::new(secret, lost, members)?);
         let mut telling = JoinSet::new();
         for _ in 0..AT_ONCE {
-            telling.spawn(herald.clone().take_turns());
+            spawn_in(&mut telling, herald.clone().take_turns());
         }
         let _ = timeout(deadline, telling.join_all()).await;
         Ok(())

@@ -26,6 +26,7 @@ use super::node::{Node, View};
 use crate::agreement::{
     Action, Agreement, AgreementRules, AgreementTimeouts, Event, MemberId, PreviousEpoch, Proof,
 };
+use crate::tasks::{spawn, spawn_in};
 use crate::wire::{AgreementMessage, Decision, JoinRequest, MemberState};
 use crate::{JoinError, OperationError, host};
 
@@ -85,9 +86,10 @@ impl Node {
             agreement,
             local_members: evidence.local_members.into_iter().collect(),
         };
-        driver
-            .tasks
-            .spawn(driver.reconfiguration.clone().receive_all());
+        spawn_in(
+            &mut driver.tasks,
+            driver.reconfiguration.clone().receive_all(),
+        );
         let reconfiguration = driver.reconfiguration.clone();
         let outcome = tokio::select! {
             outcome = driver.run(evidence.lost) => outcome,
@@ -227,7 +229,7 @@ impl ReconfigurationDriver {
             && !self.senders.contains_key(&member_id)
         {
             let (messages, said) = mpsc::channel(MESSAGES);
-            tokio::spawn(self.reconfiguration.clone().speak(member_id, said));
+            spawn(self.reconfiguration.clone().speak(member_id, said));
             self.senders.insert(member_id, messages);
             self.watch(member_id);
         }
@@ -237,7 +239,7 @@ impl ReconfigurationDriver {
     fn watch(&mut self, member_id: MemberId) {
         if let Some(process) = self.local_members.get(&member_id).copied() {
             let events = self.reconfiguration.events.clone();
-            self.tasks.spawn(async move {
+            spawn_in(&mut self.tasks, async move {
                 if host::process_ended(process).await.is_ok() {
                     let _ = events.send(Event::Lost(member_id, Proof::Ended)).await;
                 }

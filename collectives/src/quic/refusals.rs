@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
+use crate::tasks::spawn;
+
 /// Refusals that are older say nothing.
 const RECENT: Duration = Duration::from_secs(3);
 
@@ -49,7 +51,7 @@ impl Refusals {
         let mut refusals = Self::default();
         match errors::queue(socket) {
             Ok(queue) => {
-                let listening = tokio::spawn(errors::listen(queue, refusals.watched.clone()));
+                let listening = spawn(errors::listen(queue, refusals.watched.clone()));
                 refusals.task = Some(listening.abort_handle());
             }
             Err(error) => tracing::debug!(%error, "refused packets are not noticed"),

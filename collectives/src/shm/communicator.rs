@@ -145,17 +145,15 @@ impl<A: Atomic> ShmCommunicator<A> {
         }
     }
 
-    /// Carries an operation out. One that fails takes this rank's memory back.
+    /// Carries an operation out on elements that are what any bytes are. One that fails takes this
+    /// rank's memory back.
     pub(crate) fn run<T: Element>(
         &mut self,
         request: &Request,
         waiter: &Waiter<'_>,
         work: Work<'_, T>,
     ) -> Result<(), Failure> {
-        let done = match T::bytes_mut(&mut []) {
-            Some(_) => self.carry_out(request, waiter, work),
-            None => self.carry_out_on_bytes(request, waiter, work),
-        };
+        let done = self.carry_out(request, waiter, work);
         self.wake_sleepers();
         if done.is_err() {
             // What others were told of this rank's memory ends here.
@@ -164,8 +162,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         done
     }
 
-    /// The same with elements that are what any bytes are.
-    pub(super) fn carry_out<T: Element>(
+    fn carry_out<T: Element>(
         &mut self,
         request: &Request,
         waiter: &Waiter<'_>,

@@ -40,12 +40,12 @@ pub(crate) enum Receiver {
 
 /// A reduction, and who gets the result.
 #[derive(Debug)]
-pub(crate) struct ReducePlan<T> {
+pub(crate) struct ReducePlan<T: Element> {
     reduction: Reduction<T>,
     receiver: Receiver,
 }
 
-impl<T> ReducePlan<T> {
+impl<T: Element> ReducePlan<T> {
     pub(super) fn new(reduction: Reduction<T>, receiver: Receiver) -> Self {
         Self {
             reduction,

@@ -21,6 +21,8 @@ use tokio::time::timeout;
 use super::handshake::Keys;
 use super::record::{self, LONGEST, MOST, Opened, Opener, Sealer};
 
+use crate::tasks::spawn;
+
 /// Sealed bytes that wait for more before the kernel gets them, so that it has fewer to wake; if it
 /// does not take them, who writes more waits.
 const FULL: usize = 256 << 10;
@@ -122,7 +124,7 @@ impl Secured {
             }),
             left: Notify::new(),
         });
-        tokio::spawn(outlet.clone().hand_over_all());
+        spawn(outlet.clone().hand_over_all());
         let middle = self.opened.len();
         let mut buffer = self.opened;
         buffer.extend_from_slice(&self.sealed);

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 
 use meshwork_accel::{
     self as accel, CommunicatorId, CommunicatorRank, DeviceBuffer, DeviceCollective,
-    DeviceCommunicator, DeviceCommunicators, DeviceId, Element, ElementTask,
+    DeviceCommunicator, DeviceCommunicators, DeviceId,
 };
 
 use super::rounds::Rounds;
 use super::route::{Capabilities, CommunicatorScope, FallbackReason, Route, decide};
-use crate::operation::{OperationSpec, Work};
+use crate::operation::OperationSpec;
 use crate::session::Session;
 use crate::{Group, OperationError, Rank};
 
@@ -131,27 +131,11 @@ impl<B: DeviceBuffer> Direct<B> {
                 return Err(accel::Error::DeviceMismatch { left, right }.into());
             }
         }
-        work.target().element_type().run(Agree {
-            group: &mut *group,
-            spec: spec.with_lengths(PAST_THE_GROUP),
-        })?;
+        let element = work.target().element_type();
+        group.agree(element, spec.with_lengths(PAST_THE_GROUP))?;
         let patience = group.settled().timeouts.operation();
         let done = group.watched(patience, |watch| self.communicator.carry_out(work, watch));
         done.map_err(|error| group.communicator_failed(error))
-    }
-}
-
-/// All ranks make one call, before any of them begins.
-pub(super) struct Agree<'a> {
-    pub(super) group: &'a mut Group,
-    pub(super) spec: OperationSpec,
-}
-
-impl ElementTask for Agree<'_> {
-    type Output = Result<(), OperationError>;
-
-    fn run<T: Element>(self) -> Result<(), OperationError> {
-        self.group.perform(self.spec, Work::<T>::Agree)
     }
 }
 

@@ -3,7 +3,6 @@
 use meshwork_accel::{DeviceBuffer, DeviceCollective, NativeCollectives, ReduceOp};
 
 use super::DeviceGroup;
-use super::direct::Agree;
 use crate::OperationError;
 use crate::contract::Kind;
 use crate::group::collect::length;
@@ -31,10 +30,8 @@ impl<A: NativeCollectives> DeviceGroup<'_, A> {
         let element = alike(buffers, op)?.element_type();
         let elements = buffers.iter().map(|buffer| buffer.len()).sum();
         let spec = OperationSpec::new(Kind::AllReduce, elements).with_op(op);
-        element.run(Agree {
-            group: &mut *self.group,
-            spec: spec.with_lengths(&[buffers.len()]),
-        })?;
+        self.group
+            .agree(element, spec.with_lengths(&[buffers.len()]))?;
         let native = self.accelerator.all_reduce(op, buffers);
         native.map_err(|error| self.group.device_failed(error))?;
         if let Some(values) = buffers.first_mut() {

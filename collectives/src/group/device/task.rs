@@ -262,7 +262,7 @@ impl<A: Accelerator> Plan<'_, A> {
         if chunks.len() > 1 {
             // Ranks that differ in length might else do so after most chunks have passed.
             let whole = counted(extent.len).with_lengths(&[most]);
-            group.perform(whole, Work::<T>::Agree)?;
+            group.agree(T::TYPE, whole)?;
         }
         let room = extent.room(most.min(extent.len), size_of::<T>());
         let mut held = slots.take(group, accelerator, kind, room)?;

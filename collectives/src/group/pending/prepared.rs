@@ -36,7 +36,7 @@ pub(super) trait Again: Send + Sync {
     fn run(&self, session: &mut Session);
 }
 
-struct AllReduce<T, B> {
+struct AllReduce<T: Element, B> {
     slot: Slot<B>,
     op: ReduceOp,
     reduction: Reduction<T>,

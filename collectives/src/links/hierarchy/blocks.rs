@@ -13,11 +13,10 @@
 //! their further blocks are carried in further turns.
 
 use std::ops::Range;
-use std::panic::Location;
 
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
-use super::Hierarchy;
+use super::{CallOfParts, Hierarchy};
 use crate::OperationError;
 use crate::contract::Kind;
 use crate::operation::{OnArrival, OperationSpec, ReceiveBlock, SendBlocks, Transfer, Work};
@@ -26,7 +25,7 @@ impl Hierarchy {
     /// Gives all ranks the blocks of all; all have agreed on the call before.
     pub(super) fn all_gather<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
+        call: CallOfParts,
         transfer: Transfer<'_, T>,
     ) -> Result<(), OperationError> {
         let Transfer {
@@ -47,10 +46,10 @@ impl Hierarchy {
         blocks[self.me] = start..start + outgoing_blocks.input.len();
         let home: Vec<_> = self.hosts.members(self.home()).collect();
         let into: Vec<_> = home.iter().map(|place| blocks[*place].clone()).collect();
-        self.gather_here(caller, outgoing_blocks.input, &into, output)?;
+        self.gather_here(call, outgoing_blocks.input, &into, output)?;
         for turn in 0..self.turns() {
             let wards = self.wards(self.local_rank(), turn);
-            let (carried, ranges) = self.gather_across(caller, &wards, &blocks, output)?;
+            let (carried, ranges) = self.gather_across(call, &wards, &blocks, output)?;
             let own_host = self.home();
             for host in (0..self.hosts.count()).filter(|host| *host != own_host) {
                 let into: Vec<_> = (0..home.len())
@@ -60,7 +59,7 @@ impl Hierarchy {
                 if let Some(ward) = wards[host] {
                     output[blocks[ward].clone()].copy_from_slice(own);
                 }
-                self.gather_here(caller, own, &into, output)?;
+                self.gather_here(call, own, &into, output)?;
             }
         }
         Ok(())
@@ -69,7 +68,7 @@ impl Hierarchy {
     /// Gives the ranks of this host what each of them has, and puts that of each `into` its place.
     fn gather_here<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
+        call: CallOfParts,
         own: &[T],
         into: &[Range<usize>],
         output: &mut [T],
@@ -83,14 +82,13 @@ impl Hierarchy {
             output,
             then: OnArrival::Copy,
         };
-        self.local
-            .perform(spec.called_from(caller), Work::Exchange(transfer))
+        call.perform(&mut self.local, spec, Work::Exchange(transfer))
     }
 
     /// What this rank carries of the other hosts in a turn, and where that of each host is in it.
     fn gather_across<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
+        call: CallOfParts,
         wards: &[Option<usize>],
         blocks: &[Range<usize>],
         output: &[T],
@@ -120,14 +118,14 @@ impl Hierarchy {
             then: OnArrival::Copy,
         };
         let spec = OperationSpec::new(Kind::AllGather, output.len());
-        across.perform(spec.called_from(caller), Work::Exchange(transfer))?;
+        call.perform(across, spec, Work::Exchange(transfer))?;
         Ok((carried, ranges))
     }
 
     /// Leaves each rank with its block of the reduction; all have agreed on the call before.
     pub(super) fn reduce_scatter<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
+        call: CallOfParts,
         outgoing_blocks: SendBlocks<'_, T>,
         output: &mut [T],
         reduction: Reduction<T>,
@@ -137,14 +135,14 @@ impl Hierarchy {
             ReduceOp::Mean => ReduceOp::Sum,
             other => other,
         };
-        let inner = Reduction::new(op)?;
+        let inner = Reduction::carrying(reduction.element(), op)?;
         for turn in 0..self.turns() {
-            let carried = self.fold_here(caller, &outgoing_blocks, turn, inner)?;
-            let folded = self.fold_across(caller, carried, inner)?;
+            let carried = self.fold_here(call, &outgoing_blocks, turn, inner)?;
+            let folded = self.fold_across(call, carried, inner)?;
             if self.local_rank() / self.shares == turn && self.local_rank() < self.shares {
                 output.copy_from_slice(&folded);
             } else if turn > 0 {
-                self.hand_over(caller, &folded, turn, &mut *output)?;
+                self.hand_over(call, &folded, turn, &mut *output)?;
             }
         }
         reduction.finish(output, self.world());
@@ -155,7 +153,7 @@ impl Hierarchy {
     /// one, in the order of the ranks that it exchanges it with.
     fn fold_here<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
+        call: CallOfParts,
         outgoing_blocks: &SendBlocks<'_, T>,
         turn: usize,
         inner: Reduction<T>,
@@ -181,8 +179,7 @@ impl Hierarchy {
             };
             let spec = OperationSpec::new(Kind::ReduceScatter, outgoing_blocks.input.len())
                 .with_op(inner.op());
-            self.local
-                .perform(spec.called_from(caller), Work::Exchange(transfer))?;
+            call.perform(&mut self.local, spec, Work::Exchange(transfer))?;
         }
         Ok(Carried { values, ranges })
     }
@@ -191,7 +188,7 @@ impl Hierarchy {
     /// none.
     fn fold_across<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
+        call: CallOfParts,
         Carried { values, ranges }: Carried<T>,
         inner: Reduction<T>,
     ) -> Result<Vec<T>, OperationError> {
@@ -212,7 +209,7 @@ impl Hierarchy {
             then: OnArrival::Fold(inner),
         };
         let spec = OperationSpec::new(Kind::ReduceScatter, values.len()).with_op(inner.op());
-        across.perform(spec.called_from(caller), Work::Exchange(transfer))?;
+        call.perform(across, spec, Work::Exchange(transfer))?;
         Ok(folded)
     }
 
@@ -220,7 +217,7 @@ impl Hierarchy {
     /// turn.
     fn hand_over<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
+        call: CallOfParts,
         folded: &[T],
         turn: usize,
         output: &mut [T],
@@ -246,8 +243,7 @@ impl Hierarchy {
             then: OnArrival::Copy,
         };
         let spec = OperationSpec::new(Kind::Scatter, turn);
-        self.local
-            .perform(spec.called_from(caller), Work::Exchange(transfer))
+        call.perform(&mut self.local, spec, Work::Exchange(transfer))
     }
 
     /// How often each carries something, until all ranks of the largest host have had theirs.

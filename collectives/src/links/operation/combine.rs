@@ -8,7 +8,7 @@ use crate::schedule::Schedule;
 
 /// How the contributions of all ranks become one result.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Combine<T> {
+pub(super) enum Combine<T: Element> {
     /// Whoever combines any has all of them.
     AtOnce(Reduction<T>),
     /// Some at a time; when all are in, a mean is made of their sum.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use meshwork_accel::Element;
+
 use super::LinkOperation;
 use super::exchange::Route;
 use super::multi_hop::steps;
@@ -11,7 +13,7 @@ use crate::schedule::Collective;
 
 impl LinkOperation<'_> {
     /// Every rank that this one sends to or receives from when it carries the work out.
-    pub(crate) fn peers<T>(&self, work: &Work<'_, T>) -> BTreeSet<Rank> {
+    pub(crate) fn peers<T: Element>(&self, work: &Work<'_, T>) -> BTreeSet<Rank> {
         let mut peers = match *work {
             // A message is between two ranks, and announced by one to the other.
             Work::Send { to: peer, .. } | Work::Receive { from: peer, .. } => {
@@ -38,7 +40,7 @@ impl LinkOperation<'_> {
         peers
     }
 
-    fn peers_of_exchange<T>(&self, transfer: &Transfer<'_, T>) -> BTreeSet<Rank> {
+    fn peers_of_exchange<T: Element>(&self, transfer: &Transfer<'_, T>) -> BTreeSet<Rank> {
         match self.route() {
             Route::Direct => self.peers_of_blocks(transfer),
             Route::AllGather => self.schedule(Collective::AllGather).peers(),
@@ -54,7 +56,7 @@ impl LinkOperation<'_> {
     }
 
     /// Those that take a block of this rank's, and those whose blocks it takes.
-    fn peers_of_blocks<T>(&self, transfer: &Transfer<'_, T>) -> BTreeSet<Rank> {
+    fn peers_of_blocks<T: Element>(&self, transfer: &Transfer<'_, T>) -> BTreeSet<Rank> {
         let blocks = &transfer.outgoing_blocks;
         let takers = Rank::all(self.world).filter(|to| blocks.block_for(to.index()).is_some());
         let givers = transfer.receives.iter().map(|take| Rank::at(take.from));

@@ -14,6 +14,7 @@ use super::combine::Combine;
 use super::flow::{Places, Progress};
 use super::{CallGraph, ChunkReader, LinkOperation, PIECE_BYTES, Scratch};
 use crate::Rank;
+use crate::contract::Contract;
 use crate::failure::Failure;
 use crate::links::{LinkWriters, Links};
 use crate::schedule::{Blocks, OnReceive, Receive, Round, Schedule, Send};
@@ -44,8 +45,8 @@ impl LinkOperation<'_> {
         scratch: &mut Scratch,
         whole: CutBuffer<'_, T>,
     ) -> Result<(), Failure> {
-        let reduction = self.request.contract.op.map(Reduction::new).transpose();
-        let reduction = reduction?;
+        let Contract { element, op, .. } = self.request.contract;
+        let reduction = op.map(|op| Reduction::carrying(element, op)).transpose()?;
         let combine = reduction.map(|reduction| Combine::by(&schedule, reduction));
         let Links {
             outgoing, incoming, ..
@@ -232,14 +233,14 @@ impl<T: Element> Walk<'_, T> {
                 .reach(before.of(&self.blocks, blocks.clone(), &piece));
             let length = piece.len();
             match combine {
-                None if T::bytes_mut(&mut []).is_some() => {
+                None => {
                     out.await;
                     chunk_reader
                         .incoming
                         .receive_part(*from, &self.buffer, piece)
                         .await?;
                 }
-                _ => {
+                Some(combine) => {
                     // Read first, so that a pair of ranks that exchange never wait for each other.
                     let read = chunk_reader.piece::<T>(*from, length).await?;
                     out.await;
@@ -297,20 +298,19 @@ enum First {
     Received,
 }
 
-/// Reduces what was read into what is there, or replaces it.
+/// Reduces what was read into what is there.
 fn apply<T: Element>(
     own: &mut [T],
     read: &mut [T],
-    combine: Option<Combine<T>>,
+    combine: Combine<T>,
     first: First,
 ) -> Result<(), Error> {
-    match (combine, first) {
-        (Some(combine), First::Received) => {
+    match first {
+        First::Received => {
             combine.pair(read, own)?;
             own.copy_from_slice(read);
         }
-        (Some(combine), First::Own) => combine.pair(own, read)?,
-        (None, _) => own.copy_from_slice(read),
+        First::Own => combine.pair(own, read)?,
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use crate::quic::handshake_limiter::HandshakePermit;
 use crate::quic::heads::DataHead;
 use crate::quic::node::Node;
 use crate::quic::streams::{self, Stream};
+use crate::tasks::spawn_in;
 use crate::wire::{Abort, Hello, Message, WireError};
 use crate::{Rank, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
 
@@ -32,7 +33,7 @@ pub(in crate::quic) async fn accept(admission: Arc<Admission>, node: Arc<Node>) 
             continue;
         };
         let admission = admission.clone();
-        callers.spawn(async move {
+        spawn_in(&mut callers, async move {
             let _ = timeout(JOINING, receive(&admission, incoming, permit)).await;
         });
     }

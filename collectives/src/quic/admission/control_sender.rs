@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::quic::control;
+use crate::tasks::spawn;
 use crate::wire::Message;
 
 /// Messages that may wait for a slow control stream; heartbeats beyond it are dropped.
@@ -36,7 +37,7 @@ struct OpenStream {
 impl ControlSender {
     pub(super) fn new(control: SendStream, connections: Vec<Connection>) -> Self {
         let (messages, outgoing) = mpsc::channel(WAITING);
-        let confirmed = tokio::spawn(send_all(control, outgoing));
+        let confirmed = spawn(send_all(control, outgoing));
         Self {
             connections,
             open_stream: Some(OpenStream {
@@ -81,7 +82,7 @@ impl ControlSender {
         }
         drop(open_stream.messages);
         let connections = self.connections.clone();
-        self.farewell = Some(tokio::spawn(async move {
+        self.farewell = Some(spawn(async move {
             let _ = timeout(FAREWELL, open_stream.confirmed).await;
             close(&connections, code, &reason);
         }));

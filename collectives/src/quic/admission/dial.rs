@@ -14,6 +14,7 @@ use crate::quic::control::{self, NoMessage};
 use crate::quic::heads::DataHead;
 use crate::quic::streams::{self, Stream};
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
+use crate::tasks::spawn;
 use crate::wire::{Hello, Lane, Message, WireError};
 use crate::{JoinError, LossCause, Member, OperationError, Rank, SystemError, overlay};
 
@@ -40,7 +41,7 @@ impl Admission {
             return;
         }
         let admission = self.clone();
-        tokio::spawn(async move {
+        spawn(async move {
             match dial(&admission, &admission.node.endpoint, rank).await {
                 Ok(admitted) => admission.admit(rank, admitted),
                 Err(error) => {

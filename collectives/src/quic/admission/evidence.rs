@@ -24,6 +24,7 @@ use crate::Rank;
 use crate::host::{self, ProcessState};
 use crate::membership::Event;
 use crate::quic::refusals::Refused;
+use crate::tasks::spawn;
 
 /// How long a refusal may be on its way; where none comes, a datagram has arrived or is lost.
 const REFUSAL: Duration = Duration::from_millis(100);
@@ -79,7 +80,7 @@ impl Admission {
             return;
         };
         let (whereabouts, events) = (member.whereabouts.clone(), self.events.clone());
-        tokio::spawn(async move {
+        spawn(async move {
             if let Some(event) = whereabouts.examine(rank).await {
                 let _ = events.send(event).await;
             }

@@ -13,6 +13,7 @@ use super::{Admission, lock};
 use crate::membership::Event;
 use crate::quic::node::host_digest;
 use crate::quic::resolve;
+use crate::tasks::spawn_in;
 use crate::wire::Newcomer;
 use crate::{Rank, host};
 
@@ -29,7 +30,10 @@ impl Admission {
             (first..).map(Rank::at).zip(&decision.newcomers)
         });
         for (rank, newcomer) in newcomers.filter(|(rank, _)| *rank != self.me) {
-            watching.spawn(self.clone().watch_newcomer(rank, newcomer.clone()));
+            spawn_in(
+                &mut watching,
+                self.clone().watch_newcomer(rank, newcomer.clone()),
+            );
         }
         watching
     }

@@ -22,6 +22,7 @@ use crate::links::{Connected, Connecting, Connector, Links};
 use crate::membership::Event;
 use crate::quic::streams::{Arrived, Data, GROUPS, joined};
 use crate::quic::{JOINED, streams};
+use crate::tasks::spawn;
 use crate::wire::{Message, Routed};
 use crate::{DataTransport, Member, OperationError, Rank, overlay};
 
@@ -211,7 +212,7 @@ impl Admission {
             // Those come with the connection.
             return;
         }
-        tokio::spawn(self.clone().open(rank, group, task));
+        spawn(self.clone().open(rank, group, task));
     }
 
     /// Opens the streams of a group to a lower rank, and puts them where they are asked for.

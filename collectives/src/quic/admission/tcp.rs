@@ -31,6 +31,7 @@ use super::accept::report;
 use crate::identity::{TCP_ALPN, distrust_over_tcp};
 use crate::quic::heads::BulkHead;
 use crate::quic::streams::{Arrivals, Data, unfinished};
+use crate::tasks::spawn_in;
 use crate::tls::{self, Failed};
 use crate::{DataTransport, JoinError, LossCause, Member, OperationError, Rank};
 
@@ -146,7 +147,7 @@ pub(in crate::quic) async fn take_in(admission: Arc<Admission>, listener: Arc<Tc
         let crowd = member_ids.available_permits() < HALF_OPEN / 2;
         let proving = if crowd { HURRY } else { PROVING };
         let admission = admission.clone();
-        callers.spawn(async move {
+        spawn_in(&mut callers, async move {
             if let Ok(Err(reason)) = timeout(proving, admission.receive(stream, address)).await {
                 tracing::debug!(%address, %reason, "a connection over TCP is turned away");
             }
@@ -282,7 +283,7 @@ impl Admission {
                 tcp_binding: tcp_binding.clone(),
             };
             let (admission, peer) = (self.clone(), peer.clone());
-            calls.spawn(async move {
+            spawn_in(&mut calls, async move {
                 let reached = admission.reach_lane(&peer, address, &claim, began).await;
                 reached.map(|data| (lane, data))
             });

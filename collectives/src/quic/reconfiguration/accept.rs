@@ -9,6 +9,7 @@ use super::Reconfiguration;
 use crate::agreement::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::handshake_limiter::HandshakePermit;
+use crate::tasks::spawn_in;
 use crate::wire::{Message, Spoken};
 
 /// Members that may be heard at a time; a group can have as many.
@@ -26,7 +27,7 @@ impl Reconfiguration {
                 continue;
             };
             let (own, senders) = (self.clone(), senders.clone());
-            callers.spawn(async move {
+            spawn_in(&mut callers, async move {
                 let _ = own.receive(incoming, permit, &senders).await;
             });
         }

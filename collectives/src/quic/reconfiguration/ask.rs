@@ -23,6 +23,7 @@ use crate::agreement::{Event, MemberId};
 use crate::identity::{Distrust, Role, distrust};
 use crate::quic::TURNED_AWAY;
 use crate::quic::control::{self, NoMessage};
+use crate::tasks::spawn_in;
 use crate::wire::{AgreementMessage, Message, Spoken, WireError};
 
 /// How long one member may take to answer.
@@ -61,7 +62,7 @@ impl Reconfiguration {
             let mut answers = JoinSet::new();
             for seed in self.some_seeds(round).await {
                 let own = self.clone();
-                answers.spawn(async move { own.ask_one(seed).await });
+                spawn_in(&mut answers, async move { own.ask_one(seed).await });
             }
             let answers = answers.join_all().await;
             let noted = answers.iter().any(|answer| matches!(answer, Answer::Noted));

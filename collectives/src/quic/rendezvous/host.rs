@@ -14,6 +14,7 @@ use crate::identity::{Identity, Role, distrust};
 use crate::quic::control::{self, NoMessage};
 use crate::quic::handshake_limiter::{HandshakeLimiter, HandshakePermit};
 use crate::quic::{TURNED_AWAY, endpoint};
+use crate::tasks::spawn_in;
 use crate::wire::{ABSENT_LIMIT, AddressBatch, Message, Registration};
 use crate::{JoinError, Member, Network, Rank, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
 
@@ -85,7 +86,7 @@ impl<'a> Reception<'a> {
                 incoming = endpoint.accept() => {
                     let Some(incoming) = incoming else { return };
                     if let Some((incoming, permit)) = limiter.admit(incoming) {
-                        self.calls.spawn(hear(incoming, permit));
+                        spawn_in(&mut self.calls, hear(incoming, permit));
                     }
                 }
                 Some(call) = self.calls.join_next() => match call.unwrap_or(Call::Over) {
@@ -116,7 +117,7 @@ impl<'a> Reception<'a> {
             from,
             UnauthenticatedCause::Refused(refusal),
         ));
-        self.calls.spawn(async move {
+        spawn_in(&mut self.calls, async move {
             let why = [Message::Refusal(refusal.into())];
             let _ = timeout(ANSWER, guest.tell(&why)).await;
             Call::Over
@@ -142,7 +143,9 @@ impl<'a> Reception<'a> {
         let mut telling = JoinSet::new();
         for mut guest in self.guests {
             let all = all.clone();
-            telling.spawn(async move { timeout(ANSWER, guest.tell(&all)).await });
+            spawn_in(&mut telling, async move {
+                timeout(ANSWER, guest.tell(&all)).await
+            });
         }
         telling.join_all().await;
         met.ok_or_else(|| JoinError::NotJoined {

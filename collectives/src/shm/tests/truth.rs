@@ -10,6 +10,7 @@ use meshwork_accel::{Element, ElementType, ReduceOp, Reduction};
 use super::closing::{Alone, processes, request};
 use crate::Rank;
 use crate::failure::Failure;
+use crate::medium::truth;
 use crate::operation::{OnArrival, ReceiveBlock, SendBlocks, Transfer, Work};
 use crate::wire::WireError;
 
@@ -31,10 +32,10 @@ fn meets(
     thread::scope(|scope| {
         scope.spawn(|| {
             let waiter = first.waiter(LONG, &Alone);
-            honest(&mut |work| first.run(&asked, &waiter, work));
+            honest(&mut |work| truth::carry_out(work, |bytes| first.run(&asked, &waiter, bytes)));
         });
         let waiter = second.waiter(LONG, &Alone);
-        liar(&mut |work| second.carry_out(&asked, &waiter, work));
+        liar(&mut |work| second.run(&asked, &waiter, work));
     });
 }
 
@@ -103,7 +104,7 @@ fn a_message_of_what_is_no_truth_value_names_the_sender() {
 }
 
 /// Each of two ranks hands its whole input to the other.
-fn swap<'a, T>(
+fn swap<'a, T: Element>(
     input: &'a [T],
     whole: &'a [Range<usize>],
     receives: &'a [ReceiveBlock],
@@ -151,9 +152,9 @@ fn reductions_take_what_is_not_0_for_true_and_keep_the_rest() {
                 let own: Vec<bool> = (0..len).map(|at| at % 3 == 0).collect();
                 let mut buffer = own.clone();
                 run(reduce(&mut buffer, op)).unwrap();
-                let truth = Reduction::<bool>::new(op).unwrap();
+                let of_truth = Reduction::<bool>::new(op).unwrap();
                 let mut expected = own;
-                truth.reduce(&mut expected, &vec![true; len]).unwrap();
+                of_truth.reduce(&mut expected, &vec![true; len]).unwrap();
                 // What is true of the byte 2 alone is between the liar and its bits.
                 expected[len / 2] = buffer[len / 2];
                 assert!(buffer == expected, "{op} of {len}");
