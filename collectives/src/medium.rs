@@ -90,6 +90,7 @@ impl Medium {
     }
 
     /// Carries an operation out.
+    #[inline]
     pub(crate) fn carry_out(
         &mut self,
         conditions: &Conditions<'_>,

@@ -122,6 +122,7 @@ impl Session {
     }
 
     /// The same of elements whose type is known at run time only.
+    #[inline]
     pub(crate) fn perform_carried(
         &mut self,
         element: ElementType,
