@@ -102,30 +102,26 @@ fn the_end_of_a_rank_is_named_by_all_who_go_on(mut groups: Vec<Group>) {
 /// a millisecond, so operations begin while that is asked for, agreed on and done, at either end.
 #[test]
 fn operations_that_begin_while_connections_are_closed_go_on() {
-    for (data_transport, lanes) in [(DataTransport::Quic, 2), (DataTransport::Tls, 2)] {
+    for data_transport in DATA_TRANSPORTS {
         let network = Network::default()
-            .with_connections(lanes)
+            .with_connections(2)
             .unwrap()
             .with_connection_budget(0)
             .with_idle(Duration::from_millis(1));
-        let closed = each(with_budget(8, |_| network, data_transport), |mut group| {
+        each(with_budget(8, |_| network, data_transport), |mut group| {
             group.set_operation_timeout(PATIENCE);
             let mut other = group.split(Some(0), 0).unwrap().unwrap();
-            let mut closed = 0;
             for round in 0..5 {
                 let late = group.rank().number() * 7 + round * 5;
                 (0..late % 4).for_each(|_| thread::yield_now());
                 tell_one(&mut group, 3, round);
                 // Barriers need neighbours only, and take the time in which others are closed.
                 (0..round % 5).for_each(|_| group.barrier().unwrap());
-                closed += usize::from(group.connections() < 7);
                 tell_one(&mut other, 5, round);
             }
             until_connections(&mut group, |others| others == 5);
             group.leave().unwrap();
-            closed
         });
-        assert!(closed.iter().sum::<usize>() > 0, "{data_transport}");
     }
 }
 
