@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::process::Command;
 
-use meshwork_collectives::{DataTransport, GroupConfig, JobSecret};
+use meshwork_collectives::{DataTransport, GroupConfig, JobSecret, Network};
 
 use crate::worker::{Job, Worker, mlp, tf_config};
 
@@ -42,12 +42,17 @@ fn a_malformed_tf_config_is_named_with_the_place_and_the_value() {
 }
 
 #[test]
-fn a_carrier_that_there_is_not_is_named_with_those_that_there_are() {
+fn a_setting_of_the_network_that_there_is_not_is_named_with_those_that_there_are() {
     let addresses = ["127.0.0.1:4000".to_owned(), "127.0.0.1:4001".to_owned()];
-    let mut worker = configured(&tf_config(&addresses, 0));
-    worker.env(DataTransport::ENV, "tcp");
-    let named = ["MESHWORK_CARRIER", "\"tcp\"", "quic or tls"];
-    Worker::start(worker).end().failed_naming(&named);
+    for [variable, value, remedy] in [
+        [DataTransport::ENV, "tcp", "quic or tls"],
+        [Network::BUDGET_ENV, "few", "such as 40"],
+    ] {
+        let mut worker = configured(&tf_config(&addresses, 0));
+        worker.env(variable, value);
+        let named = [variable, value, remedy];
+        Worker::start(worker).end().failed_naming(&named);
+    }
 }
 
 #[test]

@@ -55,14 +55,14 @@ fn with_budget(
     })
 }
 
-/// Of 12 ranks each has 6 neighbours: rank 0 has 1, 2 and 4, 8, 10 and 11.
+/// Of 9 ranks each has 6 neighbours, and not those at a distance of 3.
 #[test]
 fn connections_beyond_the_budget_are_closed_once_idle_and_dialled_again_at_use() {
     for data_transport in DATA_TRANSPORTS {
         let network = Network::default()
-            .with_connection_budget(7)
+            .with_connection_budget(5)
             .with_idle(Duration::from_millis(20));
-        let ended = each(with_budget(12, |_| network, data_transport), |mut group| {
+        let ended = each(with_budget(9, |_| network, data_transport), |mut group| {
             group.set_operation_timeout(PATIENCE);
             let mut odd = group.split(Some(group.rank().number() % 2), 0);
             let other = odd.as_mut().unwrap().as_mut().unwrap();
@@ -70,8 +70,8 @@ fn connections_beyond_the_budget_are_closed_once_idle_and_dialled_again_at_use()
                 tell_all(&mut group, round);
                 tell_all(other, round);
                 tell_one(&mut group, 3, round);
-                // Most of the 11 are closed, and what comes next needs them.
-                until_connections(&mut group, |others| others <= 7);
+                // What comes next needs the others.
+                until_connections(&mut group, |others| others == 6);
             }
             group
         });
@@ -79,9 +79,9 @@ fn connections_beyond_the_budget_are_closed_once_idle_and_dialled_again_at_use()
     }
 }
 
-/// Also by those that are not connected with it. Of 11 ranks, each has 8 neighbours.
+/// Also by those that are not connected with it. Of 8 ranks, each has 5 neighbours.
 fn the_end_of_a_rank_is_named_by_all_who_go_on(mut groups: Vec<Group>) {
-    let lost = Rank::new(11);
+    let lost = Rank::new(8);
     drop(groups.pop());
     each(groups, |mut group| {
         let error = group.receive(&mut [0_u8], lost).unwrap_err();
@@ -91,8 +91,8 @@ fn the_end_of_a_rank_is_named_by_all_who_go_on(mut groups: Vec<Group>) {
         assert_eq!((peer.rank(), cause), (lost, &LossCause::Left), "{error}");
         group.shrink().unwrap();
         for round in 0..2 {
-            tell_one(&mut group, 5, round);
-            until_connections(&mut group, |others| others == 8);
+            tell_one(&mut group, 3, round);
+            until_connections(&mut group, |others| others == 5);
         }
         group.leave().unwrap();
     });
@@ -102,33 +102,26 @@ fn the_end_of_a_rank_is_named_by_all_who_go_on(mut groups: Vec<Group>) {
 /// a millisecond, so operations begin while that is asked for, agreed on and done, at either end.
 #[test]
 fn operations_that_begin_while_connections_are_closed_go_on() {
-    for (data_transport, lanes) in [(DataTransport::Quic, 1), (DataTransport::Tls, 2)] {
+    for data_transport in DATA_TRANSPORTS {
         let network = Network::default()
-            .with_connections(lanes)
+            .with_connections(2)
             .unwrap()
             .with_connection_budget(0)
             .with_idle(Duration::from_millis(1));
-        let closed = each(with_budget(8, |_| network, data_transport), |mut group| {
+        each(with_budget(8, |_| network, data_transport), |mut group| {
             group.set_operation_timeout(PATIENCE);
             let mut other = group.split(Some(0), 0).unwrap().unwrap();
-            let mut closed = 0;
-            for round in 0..6 {
+            for round in 0..5 {
                 let late = group.rank().number() * 7 + round * 5;
                 (0..late % 4).for_each(|_| thread::yield_now());
                 tell_one(&mut group, 3, round);
                 // Barriers need neighbours only, and take the time in which others are closed.
                 (0..round % 5).for_each(|_| group.barrier().unwrap());
-                closed += usize::from(group.connections() < 7);
                 tell_one(&mut other, 5, round);
-                if round == 0 {
-                    tell_all(&mut other, round);
-                }
             }
             until_connections(&mut group, |others| others == 5);
             group.leave().unwrap();
-            closed
         });
-        assert!(closed.iter().sum::<usize>() > 0, "{data_transport}");
     }
 }
 
