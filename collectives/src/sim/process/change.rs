@@ -50,6 +50,10 @@ impl Process {
             return;
         };
         around.oracle.left(self.me, epoch.number);
+        let number = epoch.number;
+        around.oracle.note(around.now, self.me, || {
+            format!("ends epoch {number}, with {} newcomers", newcomers.len())
+        });
         let previous_epoch = PreviousEpoch {
             epoch: epoch.number,
             members: epoch.member_ids.clone().into(),
