@@ -106,7 +106,7 @@ impl<T: Element> Reduction<T> {
     pub fn fold(&self, into: &mut [T], sources: &[&[T]]) -> Result<(), Error> {
         self.check(into, sources)?;
         T::with_bits(sources, |sources| {
-            (self.loops.fold)(T::bits_mut(into), sources)
+            (self.loops.fold)(T::bits_mut(into), sources);
         });
         Ok(())
     }

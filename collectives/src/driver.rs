@@ -126,7 +126,7 @@ impl Driver {
             return runtime.block_on(future);
         };
         let _call = shift.begin();
-        runtime.block_on(future)
+        runtime.block_on(future);
     }
 
     /// The same for an operation, which may wait busily, and whose last bytes are sent before this
