@@ -90,7 +90,7 @@ impl Medium {
     }
 
     /// Carries an operation out.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn carry_out(
         &mut self,
         conditions: &Conditions<'_>,
@@ -108,7 +108,7 @@ impl Medium {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn run<T: Element>(
         &mut self,
         conditions: &Conditions<'_>,

@@ -122,7 +122,7 @@ impl Session {
     }
 
     /// The same of elements whose type is known at run time only.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn perform_carried(
         &mut self,
         element: ElementType,
@@ -220,6 +220,7 @@ impl Session {
     }
 
     /// Does the work on whatever carries this group's bytes. An error ends the group.
+    #[inline(always)]
     fn carry_out(
         &mut self,
         mut contract: Contract,

@@ -3,6 +3,9 @@
 //! What moves bytes asks only for the size of elements, and reductions know whose bits they are
 //! given. So whatever carries operations out is compiled here, once for each size, and not in every
 //! crate for each of the types that it sums up.
+//!
+//! Work is inlined on its way: wherever it is moved it is read in wider pieces than it has just
+//! been written in, and a processor waits for that.
 
 use bytemuck::checked;
 use meshwork_accel::{Element, Reduction};
@@ -24,6 +27,7 @@ pub(crate) enum Carried<'a> {
 }
 
 impl<'a> Carried<'a> {
+    #[inline(always)]
     pub(crate) fn of<T: Element>(work: Work<'a, T>) -> Self {
         if T::truth_mut(&mut []).is_some() {
             return Self::Truth(work.cast(|values| {
@@ -51,6 +55,7 @@ impl<'a> Carried<'a> {
 }
 
 /// The memory of elements as numbers of their size.
+#[inline(always)]
 fn bits_mut<T: Element, U: Element>(values: &mut [T]) -> &mut [U] {
     let bytes = T::bytes_mut(values).expect("all bytes are values but of truth values");
     checked::cast_slice_mut(bytes)
@@ -58,6 +63,7 @@ fn bits_mut<T: Element, U: Element>(values: &mut [T]) -> &mut [U] {
 
 impl<'a, T: Element> Work<'a, T> {
     /// The same on numbers of the size of the elements.
+    #[inline(always)]
     fn cast<U: Element>(self, memory: impl Fn(&'a mut [T]) -> &'a mut [U]) -> Work<'a, U> {
         match self {
             Self::Barrier => Work::Barrier,
@@ -110,6 +116,7 @@ impl<'a, T: Element> SendBlocks<'a, T> {
 }
 
 /// The reduction of the same elements, given as numbers of their size.
+#[inline(always)]
 pub(crate) fn carrying<T: Element, U: Element>(reduction: &Reduction<T>) -> Reduction<U> {
     Reduction::carrying(reduction.element(), reduction.op())
         .expect("numbers carry the elements of their size, with every op that these have")

@@ -147,6 +147,7 @@ impl<A: Atomic> ShmCommunicator<A> {
 
     /// Carries an operation out on elements that are what any bytes are. One that fails takes this
     /// rank's memory back.
+    #[inline]
     pub(crate) fn run<T: Element>(
         &mut self,
         request: &Request,
