@@ -192,8 +192,8 @@ impl Session {
             .inspect_err(|_| self.context.recorder.came_late(contract, spec.caller))
     }
 
-    /// Whether the group has not failed, and nothing is told that nobody has seen: what is told once
-    /// is kept in the state.
+    /// Whether the group has not failed, and nothing is told that nobody has seen: what is told
+    /// once is kept in the state.
     #[inline]
     fn is_as_before(&self) -> bool {
         // Whoever told it may be gone.

@@ -45,8 +45,8 @@ impl Gathering {
 }
 
 impl<A: Atomic> ShmCommunicator<A> {
-    /// Waits until all ranks have come to a point of an operation, along a tree where they are many:
-    /// who looks at each of many others may have to sleep for each of them.
+    /// Waits until all ranks have come to a point of an operation, along a tree where they are
+    /// many: who looks at each of many others may have to sleep for each of them.
     #[inline]
     pub(super) fn gather(&self, waiter: &Waiter<'_>, at: Gathering) -> Result<(), Failure> {
         match self.shape.gathers() {
