@@ -111,7 +111,7 @@ fn nothing_is_readable(carrier: DataTransport) {
 #[test]
 fn operations_complete_while_a_caller_s_address_changes() {
     let server = free_addresses(1).remove(0);
-    let relay = Relay::moving(server.parse().unwrap(), 60);
+    let relay = Relay::moving(server.parse().unwrap(), 30);
     let secret = JobSecret::generate().unwrap();
     let before = relay.moves();
     for _ in 0..3 {
