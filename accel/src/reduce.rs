@@ -63,7 +63,9 @@ impl<T: Element> Reduction<T> {
     /// [`Error::UnsupportedOp`] where [`ReduceOp::supports`] says no, and for elements of another
     /// size.
     pub fn carrying(element: ElementType, op: ReduceOp) -> Result<Self, Error> {
-        let loops = T::Carried::loops(element, op).ok_or_else(|| Error::UnsupportedOp { op, element })?;
+        let Some(loops) = T::Carried::loops(element, op) else {
+            return Err(Error::UnsupportedOp { op, element });
+        };
         Ok(Self { element, op, loops })
     }
 
@@ -149,7 +151,7 @@ impl<T: Element> Reduction<T> {
             equally_long(into, source)?;
         }
         let number = u32::try_from(sources.len()).expect("nobody has 2^32 contributions at hand");
-        NonZeroU32::new(number).ok_or_else(|| Error::NoSources { op: self.op })
+        NonZeroU32::new(number).ok_or(Error::NoSources { op: self.op })
     }
 
     /// Makes the combined values of `contributions` final: divides a mean, leaves other ops.
