@@ -13,7 +13,7 @@ mod walk;
 
 use std::cell::Cell;
 
-use meshwork_accel::Element;
+use meshwork_accel::{Element, ElementType};
 
 use super::{LinkReaders, LinkWriters, Links};
 use crate::Rank;
@@ -21,7 +21,7 @@ use crate::contract::{Call, SITE_LIMIT, site, told_site};
 use crate::failure::Failure;
 use crate::operation::{Request, Work};
 use crate::schedule::{Algorithm, Collective, Hosts, RingOrder, Schedule};
-use crate::wire::{FRAME_BYTES, Frame, FrameType};
+use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
 
 pub(crate) use call_graph::CallGraph;
 pub(super) use exchange::Route;
@@ -119,6 +119,16 @@ impl LinkOperation<'_> {
             Work::Exchange(transfer) => self.exchange(links, scratch, transfer).await,
             Work::Send { input, to } => self.send(links, input, to).await,
             Work::Receive { output, from } => self.receive(links, scratch, output, from).await,
+        }
+    }
+
+    /// Refuses bytes that are no values of the elements: truth values are carried as numbers, of which
+    /// only two are some. Nobody passes others on, so whoever sent them has made them.
+    fn check_values(&self, from: Rank, bytes: &[u8]) -> Result<(), Failure> {
+        let element = self.request.contract.element;
+        match element == ElementType::Bool && bytes.iter().any(|byte| *byte > 1) {
+            true => Err(Failure::Protocol(from, WireError::Value { element })),
+            false => Ok(()),
         }
     }
 
@@ -333,7 +343,8 @@ impl<'a> ChunkReader<'a> {
     async fn chunk<T: Element>(&mut self, from: Rank, into: &mut [T]) -> Result<(), Failure> {
         self.head::<T>(from, into.len()).await?;
         let bytes = T::bytes_mut(into).expect("elements of which all bytes are values");
-        self.incoming.receive(from, bytes).await
+        self.incoming.receive(from, bytes).await?;
+        self.operation.check_values(from, bytes)
     }
 
     /// What stands before a chunk: of the same operation, and of as many elements as expected.
@@ -362,6 +373,7 @@ impl<'a> ChunkReader<'a> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.scratch.0);
         let bytes = &mut bytes[..len * size_of::<T>()];
         self.incoming.receive(from, bytes).await?;
+        self.operation.check_values(from, bytes)?;
         Ok(bytemuck::checked::cast_slice_mut(bytes))
     }
 

@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::future::Future;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use meshwork_accel::{ElementType, ReduceOp};
+use futures_util::future::{join_all, try_join_all};
+use meshwork_accel::{Element, ElementType, ReduceOp};
 use tokio::io::simplex;
 
 use super::{CallGraph, LinkOperation, PIECE_BYTES, Scratch, WaitState};
@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::links::{Incoming, Links, Outgoing};
 use crate::operation::Request;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
+use crate::wire::WireError;
 
 /// Links among so many ranks, which hold so many bytes on the way to a higher rank, and to a lower
 /// one.
@@ -43,27 +44,44 @@ fn links(world: usize, [up, down]: [usize; 2]) -> Vec<Links> {
     streams.collect()
 }
 
-/// How to walk.
+/// How to walk, and what is reduced.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     collective: Collective,
     algorithm: Algorithm,
     call_graph: CallGraph,
+    element: ElementType,
+    op: ReduceOp,
+}
+
+impl Plan {
+    /// Of sums of numbers.
+    fn new(collective: Collective, algorithm: Algorithm, call_graph: CallGraph) -> Self {
+        Self {
+            collective,
+            algorithm,
+            call_graph,
+            element: ElementType::I64,
+            op: ReduceOp::Sum,
+        }
+    }
 }
 
 const CALL_GRAPHS: [CallGraph; 2] = [CallGraph::Ring, CallGraph::Tree];
 
-async fn walk(
+async fn walk<T: Element>(
     me: Rank,
     world: u32,
     plan: Plan,
     links: &mut Links,
-    buffer: &mut [i64],
+    buffer: &mut [T],
 ) -> Result<(), Failure> {
     let Plan {
         collective,
         algorithm,
         call_graph,
+        element,
+        op,
     } = plan;
     let contract = Contract {
         epoch: 0,
@@ -71,9 +89,9 @@ async fn walk(
         sequence: 1,
         kind: Kind::AllReduce,
         algorithm: Some(algorithm),
-        element: ElementType::I64,
+        element,
         count: buffer.len() as u64,
-        op: Some(ReduceOp::Sum),
+        op: Some(op),
         root: None,
     };
     let request = Request::unrecorded(contract);
@@ -108,11 +126,7 @@ fn every_algorithm_reduces_buffers_of_several_pieces_through_pipes_of_a_few_byte
             let world = i64::from(world);
             world * (world - 1) / 2 + world * i64::try_from(index).unwrap()
         };
-        let plan = |algorithm, call_graph| Plan {
-            collective: Collective::AllReduce,
-            algorithm,
-            call_graph,
-        };
+        let plan = |algorithm, calls| Plan::new(Collective::AllReduce, algorithm, calls);
         let algorithms = Algorithm::ALL.into_iter();
         let plans =
             algorithms.flat_map(|algorithm| CALL_GRAPHS.map(|calls| plan(algorithm, calls)));
@@ -138,13 +152,37 @@ fn every_algorithm_reduces_buffers_of_several_pieces_through_pipes_of_a_few_byte
     }
 }
 
+/// Any byte may come from another process, and only two are truth values.
+#[test]
+fn whoever_contributes_what_is_no_truth_value_is_named_by_who_hears_it_first() {
+    const LIAR: Rank = Rank::new(1);
+    let value = WireError::Value {
+        element: ElementType::Bool,
+    };
+    let cases = (2..=5_u32).flat_map(|world| Algorithm::ALL.map(|algorithm| (world, algorithm)));
+    for (world, algorithm) in cases {
+        let plan = Plan {
+            element: ElementType::Bool,
+            op: ReduceOp::And,
+            ..Plan::new(Collective::AllReduce, algorithm, CallGraph::Ring)
+        };
+        let mut links = links(world as usize, [4096; 2]);
+        let ranks = Rank::all(world).zip(&mut links);
+        let walks = ranks.map(async |(me, links)| {
+            let byte: u8 = if me == LIAR { 2 } else { 1 };
+            walk(me, world, plan, links, &mut vec![byte; PIECE_BYTES + 3]).await
+        });
+        let first = together([try_join_all(walks)]).remove(0).unwrap_err();
+        assert!(
+            matches!(&first, Failure::Protocol(LIAR, error) if *error == value),
+            "{algorithm:?}, {world} ranks: {first:?}"
+        );
+    }
+}
+
 #[test]
 fn nobody_leaves_a_barrier_before_all_have_come() {
-    let plan = |algorithm, call_graph| Plan {
-        collective: Collective::Barrier,
-        algorithm,
-        call_graph,
-    };
+    let plan = |algorithm, calls| Plan::new(Collective::Barrier, algorithm, calls);
     for world in 2..=9_u32 {
         for last in Rank::all(world) {
             for calls in CALL_GRAPHS {
@@ -168,7 +206,7 @@ fn barrier_with_a_last_rank(world: u32, last: Rank, plan: Plan) {
             }
             assert_eq!(left.get(), 0, "{world} ranks, {last} is last, {plan:?}");
         }
-        let done = walk(me, world, plan, links, &mut []).await;
+        let done = walk::<i64>(me, world, plan, links, &mut []).await;
         left.set(left.get() + 1);
         assert!(done.is_ok());
     }));
