@@ -175,14 +175,14 @@ impl Session {
     /// Whether the group can carry this call out.
     #[inline]
     fn ready(&mut self, contract: &Contract, spec: OperationSpec) -> Result<(), OperationError> {
-        match Handle::try_current() {
-            Err(_) if self.is_as_before() => Ok(()),
-            Ok(_) | Err(_) => self.ready_after_all(contract, spec),
+        match is_outside_async() && self.is_as_before() {
+            true => Ok(()),
+            false => self.look_closer(contract, spec),
         }
     }
 
     #[cold]
-    fn ready_after_all(
+    fn look_closer(
         &mut self,
         contract: &Contract,
         spec: OperationSpec,
@@ -422,9 +422,12 @@ pub(crate) async fn failed(
 }
 
 pub(crate) fn outside_async() -> Result<(), OperationError> {
-    if Handle::try_current().is_ok() {
-        Err(OperationError::InsideAsync)
-    } else {
-        Ok(())
+    match is_outside_async() {
+        true => Ok(()),
+        false => Err(OperationError::InsideAsync),
     }
+}
+
+fn is_outside_async() -> bool {
+    Handle::try_current().is_err()
 }

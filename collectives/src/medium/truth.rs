@@ -2,7 +2,8 @@
 //! bytes until it has been looked at.
 //!
 //! What is handed over has one source, which is named if a byte is neither 0 nor 1. In a reduction
-//! each other byte than 0 stands for true, on all ranks alike, as nobody sees the contributions.
+//! links look at what comes in; in memory nobody sees the contributions, and each other byte of the
+//! result than 0 stands for true, on all ranks alike.
 
 use std::ops::Range;
 
@@ -71,16 +72,12 @@ fn exchange(
         then,
     } = transfer;
     let mut bytes: Vec<u8> = bytemuck::cast_slice(output).to_vec();
-    let then = match then {
-        OnArrival::Copy => OnArrival::Copy,
-        OnArrival::Fold(reduction) => OnArrival::Fold(carrying(&reduction)),
-    };
     let is_copied = matches!(then, OnArrival::Copy);
     on_bytes(Work::Exchange(Transfer {
         outgoing_blocks: outgoing_blocks.cast(),
         receives,
         output: &mut bytes,
-        then,
+        then: then.cast(),
     }))?;
     if !is_copied {
         write_truth(output, &bytes);

@@ -81,10 +81,7 @@ impl<'a, T: Element> Work<'a, T> {
                 outgoing_blocks: transfer.outgoing_blocks.cast(),
                 receives: transfer.receives,
                 output: memory(transfer.output),
-                then: match transfer.then {
-                    OnArrival::Copy => OnArrival::Copy,
-                    OnArrival::Fold(reduction) => OnArrival::Fold(carrying(&reduction)),
-                },
+                then: transfer.then.cast(),
             }),
             Self::Broadcast { buffer, root } => Work::Broadcast {
                 buffer: memory(buffer),
@@ -111,6 +108,16 @@ impl<'a, T: Element> SendBlocks<'a, T> {
             parts: self.parts,
             taker: self.taker,
             counts: self.counts,
+        }
+    }
+}
+
+impl<T: Element> OnArrival<T> {
+    /// The same with numbers of the size of the elements.
+    pub(crate) fn cast<U: Element>(&self) -> OnArrival<U> {
+        match self {
+            Self::Copy => OnArrival::Copy,
+            Self::Fold(reduction) => OnArrival::Fold(carrying(reduction)),
         }
     }
 }
