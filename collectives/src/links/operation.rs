@@ -166,7 +166,7 @@ impl LinkOperation<'_> {
                 let digest = [self.request.digest];
                 if let Some(above) = self.told() {
                     self.send_chunk(outgoing, above, &digest).await?;
-                    chunk_reader.chunk(above, &mut [0_u64]).await?;
+                    chunk_reader.digest(above).await?;
                 }
                 for below in self.tellers() {
                     self.send_chunk(outgoing, below, &digest).await?;
@@ -188,9 +188,7 @@ impl LinkOperation<'_> {
     async fn hear_digests(&self, chunk_reader: &mut ChunkReader<'_>) -> Result<(), Failure> {
         for from in self.tellers() {
             let site = chunk_reader.check(from).await?;
-            let mut theirs = [0_u64];
-            chunk_reader.chunk(from, &mut theirs).await?;
-            if theirs != [self.request.digest] {
+            if chunk_reader.digest(from).await? != self.request.digest {
                 let call = Call::new(self.request.contract, site.text());
                 return Err(disagreement(from, call));
             }
@@ -339,12 +337,20 @@ impl<'a> ChunkReader<'a> {
         Ok(site)
     }
 
-    /// Receives one chunk, all of it.
+    /// Receives one chunk of elements, all of it.
     async fn chunk<T: Element>(&mut self, from: Rank, into: &mut [T]) -> Result<(), Failure> {
         self.head::<T>(from, into.len()).await?;
         let bytes = T::bytes_mut(into).expect("elements of which all bytes are values");
         self.incoming.receive(from, bytes).await?;
         self.operation.check_values(from, bytes)
+    }
+
+    /// Receives the digest that stands for a call of whatever elements.
+    async fn digest(&mut self, from: Rank) -> Result<u64, Failure> {
+        self.head::<u64>(from, 1).await?;
+        let mut digest = [0; size_of::<u64>()];
+        self.incoming.receive(from, &mut digest).await?;
+        Ok(u64::from_ne_bytes(digest))
     }
 
     /// What stands before a chunk: of the same operation, and of as many elements as expected.

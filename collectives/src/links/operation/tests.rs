@@ -83,18 +83,7 @@ async fn walk<T: Element>(
         element,
         op,
     } = plan;
-    let contract = Contract {
-        epoch: 0,
-        group: 0,
-        sequence: 1,
-        kind: Kind::AllReduce,
-        algorithm: Some(algorithm),
-        element,
-        count: buffer.len() as u64,
-        op: Some(op),
-        root: None,
-    };
-    let request = Request::unrecorded(contract);
+    let request = Request::unrecorded(all_reduce(element, Some(algorithm), buffer.len(), op));
     let operation = LinkOperation {
         me,
         world,
@@ -107,6 +96,26 @@ async fn walk<T: Element>(
     operation
         .walk(schedule, links, &mut Scratch::new(), buffer)
         .await
+}
+
+/// The contract of an all-reduce of so many elements.
+fn all_reduce(
+    element: ElementType,
+    algorithm: Option<Algorithm>,
+    count: usize,
+    op: ReduceOp,
+) -> Contract {
+    Contract {
+        epoch: 0,
+        group: 0,
+        sequence: 1,
+        kind: Kind::AllReduce,
+        algorithm,
+        element,
+        count: count as u64,
+        op: Some(op),
+        root: None,
+    }
 }
 
 /// All ranks in turn, on one thread; a circle of waits becomes a failure.
@@ -177,6 +186,39 @@ fn whoever_contributes_what_is_no_truth_value_is_named_by_who_hears_it_first() {
             matches!(&first, Failure::Protocol(LIAR, error) if *error == value),
             "{algorithm:?}, {world} ranks: {first:?}"
         );
+    }
+}
+
+/// A digest is of whatever bytes, also where the call that it stands for is one of truth values.
+#[test]
+fn calls_of_whatever_elements_are_agreed_upon() {
+    for (element, call_graph) in ElementType::ALL
+        .into_iter()
+        .flat_map(|element| CALL_GRAPHS.map(|call_graph| (element, call_graph)))
+    {
+        for world in 2..=5 {
+            let mut links = links(world as usize, [4096; 2]);
+            let ranks = Rank::all(world).zip(&mut links);
+            let ended = together(ranks.map(async |(me, links)| {
+                let request = Request {
+                    digest: 0x0123_4567_89AB_CDEF,
+                    ..Request::unrecorded(all_reduce(element, None, 1, ReduceOp::Max))
+                };
+                let operation = LinkOperation {
+                    me,
+                    world,
+                    request: &request,
+                    call_graph,
+                    ring: None,
+                    wait: &WaitState::new(me),
+                };
+                operation.agree(links, &mut Scratch::new()).await
+            }));
+            assert!(
+                ended.iter().all(Result::is_ok),
+                "{element}, {call_graph:?}, {world} ranks: {ended:?}"
+            );
+        }
     }
 }
 
