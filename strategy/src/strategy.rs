@@ -58,6 +58,8 @@ pub struct MultiWorkerMirroredStrategy {
     pub(crate) meter: Arc<Meter>,
     #[cfg(feature = "status")]
     status: Option<meshwork_status::Server>,
+    #[cfg(feature = "status")]
+    reports: Option<meshwork_status::TrainJobReports>,
 }
 
 impl MultiWorkerMirroredStrategy {
@@ -69,7 +71,8 @@ impl MultiWorkerMirroredStrategy {
     /// worker, this worker trains alone and needs neither.
     ///
     /// With the feature `status`, which is on by default, a worker says over HTTP how it fares
-    /// where `MESHWORK_STATUS` names an address.
+    /// where `MESHWORK_STATUS` names an address, and the chief tells Kubeflow Trainer how far the
+    /// training is where Trainer's variables say where.
     ///
     /// # Errors
     /// [`Error::Cluster`], [`Error::Group`], [`Error::Status`].
@@ -148,6 +151,8 @@ impl MultiWorkerMirroredStrategy {
             meter: Meter::new(),
             #[cfg(feature = "status")]
             status: None,
+            #[cfg(feature = "status")]
+            reports: None,
         })
     }
 
@@ -381,6 +386,12 @@ impl MultiWorkerMirroredStrategy {
     /// Tells those who look at the training its loss: the last one counts. It costs a store.
     pub fn report_loss(&self, loss: f64) {
         self.meter.set_loss(loss);
+    }
+
+    /// Tells those who look at the training how many steps there are to be, counted as
+    /// [`StrategyStatistics::steps`] counts them, so that they see how far it is.
+    pub fn expect_steps(&self, total: u64) {
+        self.meter.set_total_steps(total);
     }
 
     /// Asks the same from other threads while the training goes on.
