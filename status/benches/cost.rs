@@ -28,13 +28,15 @@ use meshwork_collectives::{Group, ReduceOp};
 use meshwork_status::{Server, Settings, StatusClient, Target};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Blocks in a slice, and slices of each kind.
-const BLOCKS: usize = 4000;
+/// Slices of each kind, which take a second or two.
 const SLICES: usize = 8;
 
 /// What is measured.
 #[derive(Clone, Copy)]
 struct Work {
+    /// In a slice.
+    blocks: usize,
+    /// In a block.
     operations: usize,
     floats: usize,
     /// Rounds of arithmetic before an operation.
@@ -59,12 +61,14 @@ fn main() {
     };
     let work = match wanted("training") {
         false => Work {
+            blocks: 4000,
             operations: 1000,
             floats: 256,
             rounds: 0,
             pause,
         },
         true => Work {
+            blocks: 400,
             operations: 1,
             floats: 1 << 18,
             rounds: rounds(Duration::from_millis(5)),
@@ -120,7 +124,7 @@ fn rank(mut group: Group, core: usize, work: Work, barrier: &Barrier) -> [Times;
         };
         let (began, before) = (Instant::now(), server_time());
         let times = &mut times[watched];
-        for _ in 0..BLOCKS {
+        for _ in 0..work.blocks {
             let began = Instant::now();
             for _ in 0..work.operations {
                 compute(work.rounds);
@@ -153,8 +157,14 @@ impl Page {
         let stop = closed.clone();
         let thread = thread::spawn(move || {
             let client = StatusClient::new(None, Duration::from_secs(5)).unwrap();
-            while !stop.load(Ordering::Relaxed) {
-                for path in ["/job.json", "/operations.jsonl?from=0&to=32&hops=2"] {
+            for turn in 0_u32.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                black_box(client.fetch(&target, "/job.json")[0].as_ref().unwrap());
+                // The time line asks every other time.
+                if turn % 2 == 0 {
+                    let path = "/operations.jsonl?from=0&to=32&hops=2";
                     black_box(client.fetch(&target, path)[0].as_ref().unwrap());
                 }
                 thread::park_timeout(pause);
