@@ -10,7 +10,7 @@ use std::error::Error;
 use std::io;
 use std::thread;
 
-use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank, ReduceOp};
+use meshwork_collectives::{Communication, Group, GroupConfig, JobIdentity, Rank, ReduceOp};
 use meshwork_launcher::{Cores, Launch, Outcome, Output};
 
 pub(crate) use args::{Bench, size};
@@ -83,7 +83,7 @@ fn as_rank(wanted: &Bench) -> Result<(), Failure> {
         }
         hosts => (hosts.to_vec(), wanted.rank()?),
     };
-    let config = GroupConfig::new(members, Rank::new(rank), JobSecret::from_env()?)?
+    let config = GroupConfig::new(members, Rank::new(rank), JobIdentity::from_env()?)?
         .with_environment()?
         .with_transport(wanted.transport_arg().transport())
         .with_network(wanted.network()?);

@@ -4,6 +4,10 @@
     reason = "a test that cannot set the scene has failed"
 )]
 
+#[cfg(unix)]
+#[path = "doctor/certificates.rs"]
+mod certificates;
+
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Certificates, ConfigError, DataTransport, JobSecret, Rank, TwoMemberPolicy};
+use crate::{Certificates, ConfigError, DataTransport, JobIdentity, Rank, TwoMemberPolicy};
 
 pub use network::{Congestion, Network};
 use place::Place;
@@ -33,7 +33,7 @@ pub(crate) const WORLD_LIMIT: u32 = 4096;
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
     place: Place,
-    secret: JobSecret,
+    identity: JobIdentity,
     timeouts: Timeouts,
     bind: Option<SocketAddr>,
     launcher: Option<u32>,
@@ -41,7 +41,6 @@ pub struct GroupConfig {
     host: Option<String>,
     network: Network,
     dump: Option<PathBuf>,
-    certificates: Option<Certificates>,
     pair: TwoMemberPolicy,
     restarts: u64,
     program: Option<String>,
@@ -86,25 +85,27 @@ impl GroupConfig {
     pub const RESTARTS_ENV: &'static str = "MESHWORK_RESTARTS";
 
     /// This process is `rank` among `members`, which are `host:port` in the order of their ranks
-    /// and the same in every process.
+    /// and the same in every process. `identity` is a [`JobSecret`](crate::JobSecret),
+    /// [`Certificates`], or what the environment names, [`JobIdentity::from_env`].
     ///
     /// # Errors
     /// [`ConfigError::WorldSize`] for no members or too many, [`ConfigError::RankOutside`].
     pub fn new(
         members: impl IntoIterator<Item = impl Into<String>>,
         rank: Rank,
-        secret: JobSecret,
+        identity: impl Into<JobIdentity>,
     ) -> Result<Self, ConfigError> {
         let members: Vec<String> = members.into_iter().map(Into::into).collect();
         let world = world(members.len())?;
         inside(rank, world)?;
-        Ok(Self::at(Place::listed(members, rank, world), secret))
+        let place = Place::listed(members, rank, world);
+        Ok(Self::at(place, identity.into()))
     }
 
-    fn at(place: Place, secret: JobSecret) -> Self {
+    fn at(place: Place, identity: JobIdentity) -> Self {
         Self {
             place,
-            secret,
+            identity,
             timeouts: Timeouts::default(),
             bind: None,
             launcher: None,
@@ -112,7 +113,6 @@ impl GroupConfig {
             host: None,
             network: Network::default(),
             dump: None,
-            certificates: None,
             pair: TwoMemberPolicy::default(),
             restarts: 0,
             program: None,
@@ -171,7 +171,7 @@ impl GroupConfig {
     /// that is not believed.
     #[must_use]
     pub fn with_certificates(mut self, certificates: Certificates) -> Self {
-        self.certificates = Some(certificates);
+        self.identity = certificates.into();
         self
     }
 
@@ -244,8 +244,8 @@ impl GroupConfig {
         Ok(self)
     }
 
-    pub(crate) fn secret(&self) -> &JobSecret {
-        &self.secret
+    pub(crate) fn identity(&self) -> &JobIdentity {
+        &self.identity
     }
 
     pub(crate) fn timeouts(&self) -> Timeouts {
@@ -262,10 +262,6 @@ impl GroupConfig {
 
     pub(crate) fn host(&self) -> Option<&str> {
         self.host.as_deref()
-    }
-
-    pub(crate) fn certificates(&self) -> Option<&Certificates> {
-        self.certificates.as_ref()
     }
 
     pub(crate) fn dump(&self) -> Option<PathBuf> {
@@ -424,6 +420,7 @@ fn parse(variable: &'static str, value: &str) -> Result<Duration, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::JobSecret;
 
     #[test]
     fn groups_have_members_and_contain_their_rank() {

@@ -5,6 +5,7 @@
 //! of a single operation stopped is a [`Failure`](crate::failure::Failure), which callers never
 //! see.
 
+mod certificate;
 mod config;
 mod join;
 mod loss;
@@ -17,6 +18,7 @@ mod wire;
 
 use crate::Rank;
 
+pub use certificate::CertificateProblem;
 pub use config::ConfigError;
 pub use join::JoinError;
 pub use loss::LossCause;

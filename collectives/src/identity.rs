@@ -12,6 +12,7 @@
 
 mod certificate;
 mod files;
+mod job;
 mod key;
 mod page;
 mod private;
@@ -26,6 +27,7 @@ pub(crate) use certificate::{Authority, Role};
 pub use files::Certificates;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use files::credentials_in;
+pub use job::JobIdentity;
 pub use secret::JobSecret;
 #[cfg(test)]
 pub(crate) use tls::ALPN;

@@ -153,14 +153,14 @@ pub use config::{Congestion, GroupConfig, Network, Timeouts, Transport};
 pub use contract::Call;
 pub use data_transport::DataTransport;
 pub use error::{
-    ConfigError, Error, JoinError, LossCause, Member, OperationError, Refusal, SystemError,
-    UnauthenticatedCause, UnauthenticatedPeer, fmt_with_causes,
+    CertificateProblem, ConfigError, Error, JoinError, LossCause, Member, OperationError, Refusal,
+    SystemError, UnauthenticatedCause, UnauthenticatedPeer, fmt_with_causes,
 };
 pub use group::{
     CommunicatorScope, DeviceGroup, DeviceRoute, Epoch, ErrorFeedback, FallbackReason, Group,
     Observer, Operations, Pending, Pinning, Prepared, Registered, Route,
 };
-pub use identity::{Certificates, JobSecret};
+pub use identity::{Certificates, JobIdentity, JobSecret};
 pub use measured_links::{LinkSpeed, MeasuredLinks};
 pub use meshwork_schedule as schedule;
 pub use meshwork_schedule::Algorithm;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank, Timeouts};
+use meshwork_collectives::{Group, GroupConfig, JobIdentity, Rank, Timeouts};
 
 use crate::error::Subject;
 use crate::{Backend, Config, Context, DeviceCounts, DeviceType, Environment, Error};
@@ -326,12 +326,12 @@ fn start(config: &Config, asked: &Initialize) -> Result<Context, Error> {
         )?));
     }
     let client = config.client()?;
-    let secret = match &asked.secret {
-        Some(secret) => secret.clone(),
-        None => JobSecret::from_env()?,
+    let identity = match &asked.secret {
+        Some(secret) => secret.clone().into(),
+        None => JobIdentity::from_env()?,
     };
     let group =
-        GroupConfig::new(jobs, Rank::new(config.client_id()?), secret)?.with_environment()?;
+        GroupConfig::new(jobs, Rank::new(config.client_id()?), identity)?.with_environment()?;
     let group = match config.heartbeat_enabled() {
         true => group,
         false => group.with_timeouts(Timeouts::from_env()?.with_silence(NEVER)),

@@ -11,8 +11,6 @@ mod google;
 mod kubernetes;
 #[path = "services/loopback.rs"]
 mod loopback;
-#[path = "services/pem.rs"]
-mod pem;
 #[path = "services/secrets.rs"]
 mod secrets;
 #[path = "services/spans.rs"]

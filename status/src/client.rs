@@ -1,16 +1,18 @@
 //! Asks many ranks at once.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Body, Bytes};
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, HOST};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
@@ -190,6 +192,19 @@ async fn exchange(address: &str, request: Request<Empty<Bytes>>) -> Result<Strin
         address: address.to_owned(),
         kind: error.kind(),
     })?;
+    converse(address, stream, request).await
+}
+
+/// Sends a request over what is open already; the text of a good answer.
+pub(crate) async fn converse<S, B>(
+    address: &str,
+    stream: S,
+    request: Request<B>,
+) -> Result<String, FetchError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+{
     let connected = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = connected.map_err(|_| no_http(address))?;
     let connection = tokio::spawn(connection);

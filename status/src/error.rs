@@ -69,6 +69,26 @@ pub enum Error {
         /// Why.
         kind: io::ErrorKind,
     },
+    /// Kubeflow Trainer's address cannot be used.
+    #[error(
+        "KUBEFLOW_TRAINER_SERVER_URL={value} takes no reports: it takes https://, a host and a path, \
+         as Trainer sets it"
+    )]
+    TrainJobAddress {
+        /// What it says.
+        value: String,
+    },
+    /// Of Kubeflow Trainer's variables only some are set.
+    #[error(
+        "reports to a TrainJob take three variables, of which {} {} not set: leave all as Trainer sets \
+         them, or unset all",
+        missing.join(" and "),
+        if missing.len() == 1 { "is" } else { "are" }
+    )]
+    TrainJobVariables {
+        /// Those that are not set.
+        missing: Vec<&'static str>,
+    },
     /// Spans cannot be sent as the variables of OpenTelemetry say.
     #[cfg(feature = "opentelemetry")]
     #[error("no spans can be exported, see the variables that begin with OTEL_: {said}")]

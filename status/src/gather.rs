@@ -1,13 +1,15 @@
 //! Asks the other ranks on behalf of whoever looks at this one.
 //!
 //! ```text
-//!   page ──> rank asked ─┬─> first rank of a 32nd of the others ─┬─> rank
-//!                        ├─> …                                   └─> …
-//!                        └─> …
+//!   page ──> rank asked ──> last rank ─┬─> last rank of a 32nd of the others ─┬─> rank
+//!                                      ├─> …                                  └─> …
+//!                                      └─> …
 //! ```
 //!
 //! Up to 32 other ranks are asked at once, and more by way of 32 of them, which put the lines of
-//! theirs together unread. Only while somebody looks, one gathering at a time, and what was
+//! theirs together unread. Of more, a job is put together by its last rank, whose answer the rank
+//! asked hands on unread: people open the page of the chief, which has enough to do. Only while
+//! somebody looks, one gathering at a time, and what was
 //! gathered a moment ago is said again.
 
 mod scope;
@@ -16,6 +18,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hyper::body::Bytes;
 use serde_json::json;
 use tokio::sync::Mutex;
 
@@ -27,14 +30,19 @@ use crate::report::StatusSource;
 use crate::settings::Settings;
 use crate::{json, operations, process};
 
-pub(crate) use scope::{Part, Scope, Subject};
+use scope::steward;
+pub(crate) use scope::{Asker, Part, Scope, Subject};
 
 /// How long a rank may take that speaks for itself: one that works answers at once.
 const PATIENCE: Duration = Duration::from_millis(700);
 /// How long one may take that asks others.
 const PART_PATIENCE: Duration = Duration::from_millis(1600);
+/// How long one may take that puts the whole job together.
+const STEWARD_PATIENCE: Duration = Duration::from_millis(2500);
 /// How long all of it may take, so that whoever looks has an answer in the time of a request.
 const ALL: Duration = Duration::from_secs(3);
+/// The same after a steward has given none.
+const WITHOUT_STEWARD: Duration = Duration::from_secs(2);
 /// How long what was gathered is said again.
 const FRESH: Duration = Duration::from_millis(450);
 /// Answers that are kept.
@@ -62,7 +70,7 @@ struct Kept {
     /// `None` for the whole job.
     scope: Option<Scope>,
     at: Instant,
-    text: Arc<str>,
+    text: Bytes,
 }
 
 impl Gatherer {
@@ -76,12 +84,25 @@ impl Gatherer {
     }
 
     /// How the whole job fares, as JSON.
-    pub(crate) async fn job(&self) -> Arc<str> {
+    pub(crate) async fn job(&self, asker: Asker) -> Bytes {
         let mut state = self.state.lock().await;
         if let Some(text) = state.fresh(None) {
             return text;
         }
-        let lines = self.gather(&Scope::ALL, &state.silent).await;
+        let members = self.source.members();
+        let steward = match asker {
+            Asker::Looker => steward(self.me(), members.len(), &state.silent),
+            Asker::Rank => None,
+        };
+        let mut until = Instant::now() + ALL;
+        if let Some(steward) = steward {
+            match self.by_way_of(steward, &members).await {
+                Some(text) => return state.keep(None, text),
+                None => state.silent.insert(steward),
+            };
+            until = Instant::now() + WITHOUT_STEWARD;
+        }
+        let lines = self.gather(&Scope::ALL, &state.silent, until).await;
         let at = self.began.elapsed().as_secs_f64();
         let look = Look::from_lines(at, lines.lines().map(Ok));
         state.silent = look
@@ -96,7 +117,7 @@ impl Gatherer {
     }
 
     /// What the ranks of a scope say, a line of JSON each, in any order.
-    pub(crate) async fn lines(&self, scope: Scope) -> Arc<str> {
+    pub(crate) async fn lines(&self, scope: Scope) -> Bytes {
         if scope.hops == 0 {
             // It costs no other rank anything.
             let own = scope.ranks.contains(&self.me());
@@ -111,7 +132,8 @@ impl Gatherer {
         if let Some(text) = state.fresh(Some(&scope)) {
             return text;
         }
-        let lines = self.gather(&scope, &state.silent).await;
+        let until = Instant::now() + ALL;
+        let lines = self.gather(&scope, &state.silent, until).await;
         state.keep(Some(scope), lines)
     }
 
@@ -126,19 +148,13 @@ impl Gatherer {
         }
     }
 
-    async fn gather(&self, scope: &Scope, silent: &HashSet<u32>) -> String {
+    async fn gather(&self, scope: &Scope, silent: &HashSet<u32>, until: Instant) -> String {
         let (me, members) = (self.me(), self.source.members());
         let mut lines = match scope.ranks.contains(&me) {
             true => self.own_line(scope.subject),
             false => String::new(),
         };
-        let directory = Directory {
-            first: self.settings.address,
-            folder: self.settings.folder.as_deref(),
-            members: &members,
-            me,
-        };
-        let until = Instant::now() + ALL;
+        let directory = self.directory(&members);
         let parts = scope.parts(me, members.len(), silent);
         let mut left = Vec::new();
         for (part, said) in self.ask(scope, parts, &directory, until).await {
@@ -157,6 +173,29 @@ impl Gatherer {
             }
         }
         lines
+    }
+
+    fn directory<'a>(&'a self, members: &'a [String]) -> Directory<'a> {
+        Directory {
+            first: self.settings.address,
+            folder: self.settings.folder.as_deref(),
+            members,
+            me: self.me(),
+        }
+    }
+
+    /// What another has put together, or nothing if it does not answer.
+    async fn by_way_of(&self, steward: u32, members: &[String]) -> Option<String> {
+        let ask = Ask {
+            target: self.directory(members).find(steward)?,
+            path: Asker::RELAYED.to_owned(),
+            patience: STEWARD_PATIENCE,
+            until: None,
+        };
+        let said = ask_all(self.settings.token.as_ref(), vec![ask]).await;
+        let said = said.into_iter().next()?.ok();
+        // Whoever else listens there by now is not passed on.
+        said.filter(|text| text.starts_with('{'))
     }
 
     /// Asks the speakers of parts at the same time.
@@ -213,14 +252,14 @@ fn unanswered(rank: u32, one: &Unanswered) -> String {
 }
 
 impl State {
-    fn fresh(&self, scope: Option<&Scope>) -> Option<Arc<str>> {
+    fn fresh(&self, scope: Option<&Scope>) -> Option<Bytes> {
         let mut kept = self.kept.iter().rev();
         let kept = kept.find(|kept| kept.scope.as_ref() == scope)?;
         (kept.at.elapsed() < FRESH).then(|| kept.text.clone())
     }
 
-    fn keep(&mut self, scope: Option<Scope>, text: String) -> Arc<str> {
-        let text: Arc<str> = text.into();
+    fn keep(&mut self, scope: Option<Scope>, text: String) -> Bytes {
+        let text = Bytes::from(text);
         self.kept.retain(|kept| kept.scope != scope);
         let surplus = (self.kept.len() + 1).saturating_sub(KEPT);
         self.kept.drain(..surplus);

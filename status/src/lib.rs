@@ -36,7 +36,8 @@
 //! `process` (what the kernel says of this one), `access` (who may ask), `settings` (where, and
 //! from whom), `server`, `page`; `folder` and `directory` (where a job's servers are), `client`
 //! (asking many at once), `gather` (for others); `snapshot` (what a rank said), `look` (what all
-//! said), `culprit` (who makes them wait), `job`; `spans` (sent to a collector); `error`. Pure are
+//! said), `culprit` (who makes them wait), `job`; `spans` (sent to a collector), `train_job` (what
+//! Kubeflow Trainer is told); `error`. Pure are
 //! `report` and its forms, and all from `snapshot` to `job`.
 #![forbid(unsafe_code)]
 
@@ -60,6 +61,7 @@ mod settings;
 mod snapshot;
 #[cfg(feature = "opentelemetry")]
 mod spans;
+mod train_job;
 
 pub use access::Token;
 pub use client::{StatusClient, Target};
@@ -75,3 +77,4 @@ pub use settings::Settings;
 pub use snapshot::{MemberChange, PeerLink, RankCall, RankStatus};
 #[cfg(feature = "opentelemetry")]
 pub use spans::{SpanExport, SpanOrigin};
+pub use train_job::{TrainJob, TrainJobReports};

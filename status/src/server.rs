@@ -32,7 +32,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use crate::access::{self, Denial};
 use crate::error::Error;
 use crate::folder::Note;
-use crate::gather::{Gatherer, Scope, Subject};
+use crate::gather::{Asker, Gatherer, Scope, Subject};
 use crate::page::{self, Asset};
 use crate::report::StatusSource;
 use crate::settings::Settings;
@@ -216,7 +216,10 @@ impl Service {
                 page(StatusCode::OK, JSON, json::text(&report, cpu.as_ref()))
             }
             "/dump.json" => page(StatusCode::OK, JSON, self.source.dump()),
-            "/job.json" => page(StatusCode::OK, JSON, bytes(&self.gatherer.job().await)),
+            "/job.json" => {
+                let job = self.gatherer.job(Asker::of(query)).await;
+                page(StatusCode::OK, JSON, job)
+            }
             "/ranks.jsonl" => self.lines(Subject::Status, query).await,
             "/operations.jsonl" => self.lines(Subject::Operations, query).await,
             "/healthz" => match self.source.report().group.failure {
@@ -237,12 +240,8 @@ impl Service {
             return plain(StatusCode::BAD_REQUEST, text);
         };
         let lines = self.gatherer.lines(scope).await;
-        page(StatusCode::OK, JSON_LINES, bytes(&lines))
+        page(StatusCode::OK, JSON_LINES, lines)
     }
-}
-
-fn bytes(text: &str) -> Bytes {
-    Bytes::copy_from_slice(text.as_bytes())
 }
 
 /// A file of the page, which a browser is to trust with nothing.

@@ -48,18 +48,35 @@ fn one_rank_tells_of_all_by_way_of_some_and_of_those_whose_speaker_is_gone() {
     const WORLD: usize = 100;
     let mut ranks = Ranks::start(100);
     let all = job(&ranks, |job| answering(job) == WORLD);
-    assert_eq!((&all["world"], &all["asked"]), (&100.into(), &0.into()));
+    assert_eq!((&all["world"], &all["asked"]), (&100.into(), &99.into()));
     for (place, rank) in all["ranks"].as_array().unwrap().iter().enumerate() {
         assert_eq!(rank["rank"], place);
         assert_eq!(rank["host"], format!("node{}", place / 8));
     }
-    // Rank 1 speaks for those behind it.
-    ranks.servers[1] = None;
+    // Rank 7 speaks for those before it.
+    ranks.servers[7] = None;
     let others = job(&ranks, |job| answering(job) == WORLD - 1);
-    assert_eq!(others["ranks"][1]["state"], "no answer");
+    assert_eq!(others["ranks"][7]["state"], "no answer");
     // It takes its file along: nothing tells where it was.
     let why = others["unanswered"][0].as_str().unwrap();
-    assert!(why.starts_with("rank 1: nothing tells where"), "{why}");
+    assert!(why.starts_with("rank 7: nothing tells where"), "{why}");
+    // The last puts all of it together, and without it another does.
+    ranks.servers[99] = None;
+    let others = job(&ranks, |job| answering(job) == WORLD - 2);
+    assert_eq!(others["asked"], 0);
+    let others = job(&ranks, |job| job["asked"] == 98);
+    assert_eq!(answering(&others), WORLD - 2);
+}
+
+/// The chief sends one request and hands on what comes back, however many ranks there are.
+#[test]
+fn a_look_at_many_ranks_by_way_of_the_chief_is_one_request_of_its_and_32_at_most_of_the_last() {
+    let crowd = Crowd::start(200);
+    let address = crowd.first.address().to_string();
+    let job: Value = serde_json::from_str(&ask(&address, "/job.json")).unwrap();
+    assert_eq!((answering(&job), &job["asked"]), (200, &199.into()));
+    // Seven ranks are one part.
+    assert_eq!(crowd.spoken().0, 29);
 }
 
 #[test]

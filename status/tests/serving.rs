@@ -302,13 +302,14 @@ fn slow_readers_and_writers_are_cut_off_and_then_others_are_served() {
 }
 
 #[test]
-fn many_requests_are_answered_one_after_the_other_while_the_group_works() {
-    const REQUESTS: u32 = 600;
+fn ten_thousand_requests_are_answered_one_after_the_other_while_the_group_works() {
+    const REQUESTS: u32 = 10_000;
     const PAUSE: Duration = Duration::from_millis(2);
     let (mut group, server) = plain();
     let target = Target::new(server.address().to_string());
     let targets = vec![target; REQUESTS as usize];
     let began = Instant::now();
+    let mut operations = 0_u64;
     let answers = thread::scope(|scope| {
         let asking = scope.spawn(|| {
             let client = StatusClient::new(None, DEADLINE).unwrap();
@@ -318,12 +319,16 @@ fn many_requests_are_answered_one_after_the_other_while_the_group_works() {
         });
         while !asking.is_finished() {
             group.all_reduce(&mut [1.0_f32; 16], ReduceOp::Sum).unwrap();
+            operations += 1;
         }
         asking.join().unwrap()
     });
     for answer in answers {
         openmetrics::parse(&answer.unwrap()).unwrap();
     }
+    // All of them are among those that are counted, and they do not stand still meanwhile.
+    assert_eq!(group.statistics().operations(), operations + 1);
+    assert!(operations > u64::from(REQUESTS), "{operations}");
     // No more than one in 2 ms, however many there are.
     assert!(began.elapsed() >= PAUSE * (REQUESTS - 1));
 }

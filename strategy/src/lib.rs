@@ -145,8 +145,9 @@ pub use meshwork_cluster_resolver::{
     ClusterResolver, EnvironmentResolver, SimpleResolver, TfConfigResolver,
 };
 pub use meshwork_collectives::{
-    Communication, CommunicatorScope, Compression, ElementType, FallbackReason, JobSecret, Pinning,
-    Rank, Registered, Rounding, Route, Timeouts, TwoMemberPolicy, bf16, f16, fmt_with_causes,
+    Certificates, Communication, CommunicatorScope, Compression, ElementType, FallbackReason,
+    JobIdentity, JobSecret, Pinning, Rank, Registered, Rounding, Route, Timeouts, TwoMemberPolicy,
+    bf16, f16, fmt_with_causes,
 };
 #[cfg(feature = "opentelemetry")]
 pub use meshwork_status::{SpanExport, SpanOrigin};

@@ -16,6 +16,8 @@ pub struct StrategyStatistics {
     /// Steps so far: those of [`train`](crate::MultiWorkerMirroredStrategy::train) since the
     /// training began, or else the runs of step functions that this worker has completed.
     pub steps: u64,
+    /// What [`expect_steps`](crate::MultiWorkerMirroredStrategy::expect_steps) was told.
+    pub total_steps: Option<u64>,
     /// Steps in a second, of the last 32.
     pub steps_per_second: Option<f64>,
     /// Samples in a second, of all workers together: those of full global batches of the data set
@@ -43,6 +45,8 @@ pub struct StrategyObserver {
 pub(crate) struct Meter {
     began: Instant,
     steps: AtomicU64,
+    /// Those that there are to be; 0 where that is not known.
+    total_steps: AtomicU64,
     /// Whether a training counts its steps, of which each may run several functions.
     trains: AtomicBool,
     /// When the last steps ended, in microseconds since the beginning, the n-th at `n % LAST`.
@@ -64,6 +68,7 @@ impl Meter {
         Arc::new(Self {
             began: Instant::now(),
             steps: AtomicU64::new(0),
+            total_steps: AtomicU64::new(0),
             trains: AtomicBool::new(false),
             ended: std::array::from_fn(|_| AtomicU64::new(0)),
             own_steps: AtomicU64::new(0),
@@ -102,6 +107,11 @@ impl Meter {
     /// What a full batch of all workers has.
     pub(crate) fn set_global_batch(&self, samples: usize) {
         self.global_batch.store(samples as u64, Ordering::Relaxed);
+    }
+
+    /// So many steps there are to be.
+    pub(crate) fn set_total_steps(&self, steps: u64) {
+        self.total_steps.store(steps, Ordering::Relaxed);
     }
 
     /// The program has computed a loss.
@@ -161,6 +171,7 @@ impl StrategyObserver {
         StrategyStatistics {
             group: self.group.statistics(),
             steps: meter.steps.load(Ordering::Relaxed),
+            total_steps: Some(meter.total_steps.load(Ordering::Relaxed)).filter(|total| *total > 0),
             steps_per_second: rate.per_second,
             samples_per_second: rate
                 .per_second

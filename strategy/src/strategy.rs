@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use meshwork_cluster_resolver::{ClusterResolver, EnvironmentResolver, Task, WorkerPlacement};
 use meshwork_collectives::{
-    self as collectives, ConfigError, Element, Group, GroupConfig, JobSecret, Prepared, Rank,
+    self as collectives, ConfigError, Element, Group, GroupConfig, JobIdentity, Prepared, Rank,
     Registered, Timeouts,
 };
 use meshwork_core::Mesh;
@@ -58,18 +58,21 @@ pub struct MultiWorkerMirroredStrategy {
     pub(crate) meter: Arc<Meter>,
     #[cfg(feature = "status")]
     status: Option<meshwork_status::Server>,
+    #[cfg(feature = "status")]
+    reports: Option<meshwork_status::TrainJobReports>,
 }
 
 impl MultiWorkerMirroredStrategy {
     /// The strategy that the environment describes: the cluster as [`EnvironmentResolver`] reads it
     /// (`TF_CONFIG`, or else the variables of torchrun, Open MPI, MPICH, Flux, LSF, SkyPilot or
     /// Slurm; of the first three, processes on several hosts meet at `MASTER_ADDR` first), the job
-    /// secret in `MESHWORK_JOB_SECRET`, time-outs as in [`Timeouts::from_env`]. Blocks until all
-    /// workers have met. Without a cluster, or as its only worker, this worker trains alone and
-    /// needs no secret.
+    /// secret or certificates as [`JobIdentity::from_env`] has them, time-outs as in
+    /// [`Timeouts::from_env`]. Blocks until all workers have met. Without a cluster, or as its only
+    /// worker, this worker trains alone and needs neither.
     ///
     /// With the feature `status`, which is on by default, a worker says over HTTP how it fares
-    /// where `MESHWORK_STATUS` names an address.
+    /// where `MESHWORK_STATUS` names an address, and the chief tells Kubeflow Trainer how far the
+    /// training is where Trainer's variables say where.
     ///
     /// # Errors
     /// [`Error::Cluster`], [`Error::Group`], [`Error::Status`].
@@ -83,10 +86,10 @@ impl MultiWorkerMirroredStrategy {
     fn from_cluster_env() -> Result<Self, Error> {
         let timeouts = Timeouts::from_env()?;
         let resolver = EnvironmentResolver::from_env();
-        let Some(cluster) = place_in(&resolver, JobSecret::from_env, timeouts.join())? else {
+        let Some(cluster) = place_in(&resolver, JobIdentity::from_env, timeouts.join())? else {
             return Self::alone();
         };
-        let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;
+        let config = config(&cluster.0, JobIdentity::from_env()?)?.with_environment()?;
         let options = CommunicationOptions::new().with_timeouts(timeouts);
         Self::with(Group::connect(&config)?, options, Some(cluster))
     }
@@ -98,16 +101,17 @@ impl MultiWorkerMirroredStrategy {
     /// [`Error::Cluster`], [`Error::Group`].
     pub fn new(
         resolver: &dyn ClusterResolver,
-        secret: JobSecret,
+        identity: impl Into<JobIdentity>,
         options: CommunicationOptions,
     ) -> Result<Self, Error> {
-        let known = || Ok(secret.clone());
+        let identity = identity.into();
+        let known = || Ok(identity.clone());
         let Some(cluster) = place_in(resolver, known, options.timeouts().join())? else {
             let mut alone = Self::alone()?;
             alone.options = options;
             return Ok(alone);
         };
-        let config = config(&cluster.0, secret)?.with_timeouts(options.timeouts());
+        let config = config(&cluster.0, identity)?.with_timeouts(options.timeouts());
         Self::with(Group::connect(&config)?, options, Some(cluster))
     }
 
@@ -147,6 +151,8 @@ impl MultiWorkerMirroredStrategy {
             meter: Meter::new(),
             #[cfg(feature = "status")]
             status: None,
+            #[cfg(feature = "status")]
+            reports: None,
         })
     }
 
@@ -382,6 +388,12 @@ impl MultiWorkerMirroredStrategy {
         self.meter.set_loss(loss);
     }
 
+    /// Tells those who look at the training how many steps there are to be, counted as
+    /// [`StrategyStatistics::steps`] counts them, so that they see how far it is.
+    pub fn expect_steps(&self, total: u64) {
+        self.meter.set_total_steps(total);
+    }
+
     /// Asks the same from other threads while the training goes on.
     #[must_use]
     pub fn observer(&self) -> StrategyObserver {
@@ -448,20 +460,20 @@ impl MultiWorkerMirroredStrategy {
 /// the only worker.
 fn place_in(
     resolver: &dyn ClusterResolver,
-    secret: impl FnOnce() -> Result<JobSecret, ConfigError>,
+    identity: impl FnOnce() -> Result<JobIdentity, ConfigError>,
     limit: Duration,
 ) -> Result<Option<(WorkerPlacement, Task)>, Error> {
-    let cluster = cluster_of(resolver, secret, limit)?;
+    let cluster = cluster_of(resolver, identity, limit)?;
     Ok(cluster.filter(|(placement, _)| placement.world() > 1))
 }
 
 /// The same; `None` where there is no cluster.
 fn cluster_of(
     resolver: &dyn ClusterResolver,
-    secret: impl FnOnce() -> Result<JobSecret, ConfigError>,
+    identity: impl FnOnce() -> Result<JobIdentity, ConfigError>,
     limit: Duration,
 ) -> Result<Option<(WorkerPlacement, Task)>, Error> {
-    let cluster = rendezvous(resolver.snapshot()?, secret, limit)?;
+    let cluster = rendezvous(resolver.snapshot()?, identity, limit)?;
     match cluster.spec()?.is_empty() {
         true => Ok(None),
         false => Ok(Some((cluster.placement()?, cluster.task()?))),
@@ -477,9 +489,9 @@ fn mesh_of(workers: u32, replicas: usize) -> Result<Mesh, Error> {
     })
 }
 
-fn config(placement: &WorkerPlacement, secret: JobSecret) -> Result<GroupConfig, Error> {
+fn config(placement: &WorkerPlacement, identity: JobIdentity) -> Result<GroupConfig, Error> {
     let rank = Rank::new(placement.rank());
-    Ok(GroupConfig::new(placement.addresses(), rank, secret)?.with_timeouts(Timeouts::default()))
+    Ok(GroupConfig::new(placement.addresses(), rank, identity)?.with_timeouts(Timeouts::default()))
 }
 
 /// The most ranks that a group can have.

@@ -6,7 +6,7 @@ mod pairs;
 
 use std::time::Duration;
 
-use meshwork_collectives::{DataTransport, Group, GroupConfig, JobSecret, Rank};
+use meshwork_collectives::{DataTransport, Group, GroupConfig, JobIdentity, Rank};
 use meshwork_launcher::{Launch, Outcome, Output};
 use serde_json::json;
 
@@ -21,15 +21,16 @@ pub(super) struct Checkup {
     pub(super) healthy: bool,
 }
 
-/// Looks at this machine and, where there is a job secret, at all pairs of ranks.
+/// Looks at this machine and, where there is a job secret or are certificates, at all pairs of
+/// ranks.
 pub(super) fn run(wanted: &Doctor) -> Result<Checkup, DoctorError> {
     if let (Some(ranks), false) = (wanted.ranks, wanted.worker) {
         return start_all(wanted, ranks);
     }
     let (members, rank) = place(wanted)?;
     let mut facts = look::at(&members, rank, carrier());
-    let pairs = match JobSecret::from_env() {
-        Ok(secret) => match measure(&members, rank, secret) {
+    let pairs = match JobIdentity::from_env() {
+        Ok(identity) => match measure(&members, rank, identity) {
             Ok(pairs) => pairs,
             Err(error) => {
                 facts.not_joined = Some(error);
@@ -91,10 +92,10 @@ fn carrier() -> DataTransport {
 fn measure(
     members: &[String],
     rank: Rank,
-    secret: JobSecret,
+    identity: JobIdentity,
 ) -> Result<Vec<RankPair>, meshwork_collectives::Error> {
     const OPERATION: Duration = Duration::from_secs(60);
-    let config = GroupConfig::new(members, rank, secret)?.with_environment()?;
+    let config = GroupConfig::new(members, rank, identity)?.with_environment()?;
     let mut group = Group::connect(&config)?;
     group.set_operation_timeout(OPERATION);
     let pairs = pairs::measure(&mut group)?;

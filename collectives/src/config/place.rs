@@ -5,7 +5,7 @@ use std::env;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::{GroupConfig, WORLD_LIMIT, world_of};
-use crate::{ConfigError, JobSecret, Rank};
+use crate::{ConfigError, JobIdentity, Rank};
 
 /// Member ids of newcomers that no list names begin here, far above all places in lists.
 const UNLISTED: u32 = 1 << 31;
@@ -79,7 +79,7 @@ impl GroupConfig {
     /// [`ConfigError::NoSeeds`]; [`ConfigError::Identity`] where the system has no randomness.
     pub fn newcomer(
         seeds: impl IntoIterator<Item = impl Into<String>>,
-        secret: JobSecret,
+        identity: impl Into<JobIdentity>,
     ) -> Result<Self, ConfigError> {
         let seeds: Vec<String> = seeds.into_iter().map(Into::into).collect();
         if seeds.is_empty() {
@@ -101,7 +101,7 @@ impl GroupConfig {
                 address: None,
             }),
         };
-        Ok(Self::at(place, secret))
+        Ok(Self::at(place, identity.into()))
     }
 
     /// The seeds in [`SEEDS_ENV`](Self::SEEDS_ENV), if it is set.
@@ -247,6 +247,7 @@ fn workers(value: &str) -> Result<(u32, u32), ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::JobSecret;
 
     fn listed(count: usize, rank: u32) -> GroupConfig {
         let members = (0..count).map(|port| format!("a:{port}"));

@@ -5,6 +5,8 @@ use std::io;
 use super::{SystemError, show_the_sentence};
 use crate::Rank;
 
+use super::certificate::CertificateProblem;
+
 /// A process cannot begin: its settings, its secret or its certificates are of no use.
 ///
 /// Trying again changes nothing: somebody has to.
@@ -173,6 +175,16 @@ pub enum ConfigError {
         /// The word.
         job: String,
     },
+    /// Of the variables for the user's own certificates only some are set.
+    #[error(
+        "certificates take four variables, of which {} {} not set: set all four, or none of them for the job secret",
+        missing.join(" and "),
+        if missing.len() == 1 { "is" } else { "are" }
+    )]
+    CertificatesIncomplete {
+        /// Those that are not set.
+        missing: Vec<&'static str>,
+    },
     /// A file of the user's own certificates is of no use.
     #[error("{path} holds {what}: it takes PEM, as 'openssl' and most authorities write it")]
     Certificate {
@@ -180,6 +192,16 @@ pub enum ConfigError {
         path: String,
         /// What was found.
         what: &'static str,
+    },
+    /// A certificate of the user's own does not prove who this process is.
+    #[error("{path} does not prove that this process is {name}: {problem}")]
+    CertificateProof {
+        /// The file.
+        path: String,
+        /// The DNS name that the certificate has to be for.
+        name: String,
+        /// Why the others would refuse it.
+        problem: CertificateProblem,
     },
     /// The operating system gave no randomness, or the cryptography library refused a key.
     #[error("this process's identity could not be made: {what} failed")]

@@ -85,7 +85,7 @@ pub enum JoinError {
     },
     /// The process at a member's address belongs to another job, or has another secret.
     #[error(
-        "{peer} belongs to another job: this process and it hold different job secrets; give every process of the job the same MESHWORK_JOB_SECRET"
+        "{peer} belongs to another job: this process and it hold different job secrets, or trust different authorities; give every process of the job the same MESHWORK_JOB_SECRET or authority"
     )]
     OtherJob {
         /// The member whose address it is.
@@ -127,7 +127,7 @@ pub enum JoinError {
     },
     /// The process that this newcomer asked belongs to another job, or has another secret.
     #[error(
-        "the process at {seed} belongs to another job: this process and it hold different job secrets; give every process of the job the same MESHWORK_JOB_SECRET"
+        "the process at {seed} belongs to another job: this process and it hold different job secrets, or trust different authorities; give every process of the job the same MESHWORK_JOB_SECRET or authority"
     )]
     SeedOfOtherJob {
         /// Where it is.

@@ -1,5 +1,7 @@
 //! Certificates that the user's own authority has issued.
 
+mod verify;
+
 use std::fmt::{self, Debug};
 use std::fs;
 use std::path::{Path, PathBuf};

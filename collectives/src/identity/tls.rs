@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use super::{Authority, Certificates, Credentials, Role, certificate};
+use super::{Authority, Certificates, Credentials, JobIdentity, Role, certificate};
 use crate::{ConfigError, JobSecret, JoinError, Member, UnauthenticatedCause};
 
 /// This process's certificate, and how it recognises others: mutual TLS 1.3 under one CA.
@@ -49,9 +49,18 @@ impl Identity {
         Self::of(Source::Secret(Box::new(Authority::derive(secret)?)), role)
     }
 
-    /// For a process whose certificates are the user's.
-    pub(crate) fn from_files(certificates: &Certificates, role: Role) -> Result<Self, ConfigError> {
-        Self::of(Source::Files(certificates.clone()), role)
+    /// For a process that has a secret or the user's certificates.
+    pub(crate) fn of_job(identity: &JobIdentity, role: Role) -> Result<Self, ConfigError> {
+        match identity {
+            JobIdentity::Secret(secret) => Self::new(secret, role),
+            JobIdentity::Certificates(files) => {
+                // A better error than the one that others would cause by refusing it.
+                if let Role::Rank(rank) = role {
+                    files.verify(rank)?;
+                }
+                Self::of(Source::Files(files.clone()), role)
+            }
+        }
     }
 
     fn of(source: Source, role: Role) -> Result<Self, ConfigError> {
@@ -87,7 +96,7 @@ impl Identity {
     /// Connections that stand are not touched: they have proved who they are.
     ///
     /// # Errors
-    /// Those of [`Identity::new`] and [`Identity::from_files`]; the old one is kept.
+    /// Those of [`Identity::of_job`]; the old one is kept.
     pub(crate) fn renew(&self, now: SystemTime) -> Result<bool, ConfigError> {
         // A clock that was set back says as little of the time as one that was set forward.
         let shown = match now.duration_since(self.current().since) {

@@ -57,10 +57,7 @@ impl Node {
         let begun = config::world_of(config.members().len());
         open_files::reserve(begun.max(config.most()), config.network())?;
         let role = Role::Rank(config.rank());
-        let identity = Arc::new(match config.certificates() {
-            Some(certificates) => Identity::from_files(certificates, role)?,
-            None => Identity::new(config.secret(), role)?,
-        });
+        let identity = Arc::new(Identity::of_job(config.identity(), role)?);
         let mut incarnation = [0; 8];
         let random = SystemRandom::new().fill(&mut incarnation);
         random.map_err(|_| ConfigError::Identity {

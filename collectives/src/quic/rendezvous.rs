@@ -7,8 +7,8 @@
 //!    ranks 1, 2 <── "h0:61000, 10.0.0.2:61001, 10.0.0.3:61002" ──┘
 //! ```
 //!
-//! Mutual TLS under the job's secret, as everywhere: who does not hold it learns nothing, and is
-//! not heard. Whoever comes is reached by others where rank 0 sees it.
+//! Mutual TLS under the job's secret or certificates, as everywhere: a stranger learns nothing, and
+//! is not heard. Whoever comes is reached by others where rank 0 sees it.
 
 mod guest;
 mod host;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use super::resolve;
 use crate::identity::{Identity, Role};
-use crate::{ConfigError, JobSecret, JoinError, Member, Rank, SystemError, Timeouts, config};
+use crate::{ConfigError, JobIdentity, JoinError, Member, Rank, SystemError, Timeouts, config};
 
 /// A meeting of processes that know one address only, that of rank 0, and each its own rank.
 ///
@@ -32,7 +32,7 @@ use crate::{ConfigError, JobSecret, JoinError, Member, Rank, SystemError, Timeou
 /// use meshwork_collectives::{JobSecret, Rank, Rendezvous};
 ///
 /// let alone = Rendezvous::new("127.0.0.1:29500", Rank::CHIEF, 1, 61_000)?;
-/// let addresses = alone.meet(&JobSecret::generate()?)?;
+/// let addresses = alone.meet(JobSecret::generate()?)?;
 /// assert_eq!(addresses, ["127.0.0.1:61000"]);
 /// # Ok::<(), meshwork_collectives::Error>(())
 /// ```
@@ -83,8 +83,8 @@ impl Rendezvous {
     /// all who have; [`JoinError::Refused`] for a process that does not belong to the others,
     /// [`JoinError::OtherJob`], [`JoinError::Expired`]; for rank 0 [`JoinError::PortTaken`] and
     /// [`JoinError::Bind`]; [`JoinError::System`], [`JoinError::Config`].
-    pub fn meet(&self, secret: &JobSecret) -> Result<Vec<String>, JoinError> {
-        let identity = Identity::new(secret, Role::Rank(self.rank))?;
+    pub fn meet(&self, identity: impl Into<JobIdentity>) -> Result<Vec<String>, JoinError> {
+        let identity = Identity::of_job(&identity.into(), Role::Rank(self.rank))?;
         // On a thread of its own, so that it may be called from anywhere.
         thread::scope(|scope| {
             let meeting = thread::Builder::new()

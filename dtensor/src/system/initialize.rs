@@ -103,7 +103,8 @@ impl Initialize {
         }
     }
 
-    /// With this job secret instead of the environment's, see [`JobSecret::from_env`]. One client
+    /// With this job secret instead of what the environment names, see
+    /// [`JobIdentity::from_env`](meshwork_collectives::JobIdentity::from_env). One client
     /// needs none.
     pub fn secret(self, secret: JobSecret) -> Self {
         Self {

@@ -4,6 +4,8 @@
 use std::net::UdpSocket;
 use std::thread;
 
+use meshwork_collectives::JobSecret;
+
 use super::*;
 use crate::{CLIENT_ID, JOBS, USE_PARALLEL_EXECUTOR};
 

@@ -67,6 +67,7 @@ pub(crate) fn run(
         ending: Ending::None,
         test_accuracy: 0.0,
     };
+    strategy.expect_steps(steps as u64);
     strategy.train(&mut run)?;
     match (run.ending, keep) {
         (Ending::Asked, Some(keep)) => Err(keep.preempted()),

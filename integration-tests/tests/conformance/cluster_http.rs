@@ -11,8 +11,6 @@ mod gce;
 mod kubernetes;
 #[path = "../services/loopback.rs"]
 mod loopback;
-#[path = "../services/pem.rs"]
-mod pem;
 #[path = "cluster_http/tpu.rs"]
 mod tpu;
 #[path = "cluster_http/tpu_client.rs"]

@@ -19,6 +19,36 @@ pub(crate) enum Subject {
     Operations,
 }
 
+/// Whether whoever asks speaks for itself, or for another rank that was asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Asker {
+    Looker,
+    Rank,
+}
+
+impl Asker {
+    /// Where the steward is asked by another rank.
+    pub(crate) const RELAYED: &'static str = "/job.json?relayed";
+
+    pub(crate) fn of(query: Option<&str>) -> Self {
+        match query {
+            Some("relayed") => Self::Rank,
+            Some(_) | None => Self::Looker,
+        }
+    }
+}
+
+/// The rank that puts a job together for the one that is asked: the last that was not silent. Where
+/// there are few it is not worth the way, and the one asked does it itself: `None`.
+pub(crate) fn steward(me: u32, world: usize, silent: &HashSet<u32>) -> Option<u32> {
+    let world = u32::try_from(world).map_or(MOST, |world| world.min(MOST));
+    if world as usize <= FAN_OUT + 1 {
+        return None;
+    }
+    let last = (0..world).rev().find(|rank| !silent.contains(rank))?;
+    (last != me).then_some(last)
+}
+
 /// Which ranks are asked for what, and through how many others.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Scope {
@@ -79,8 +109,9 @@ impl Scope {
         let (silent, speaking): (Vec<u32>, Vec<u32>) =
             others.iter().partition(|rank| silent.contains(rank));
         let length = speaking.len().div_ceil(FAN_OUT).max(1);
+        // The chief is the first, and speaks for nobody.
         let parts = speaking.chunks(length).map(|ranks| Part {
-            speaker: ranks[0],
+            speaker: ranks[ranks.len() - 1],
             ranks: ranks.to_vec(),
         });
         parts.chain(silent.into_iter().map(Part::single)).collect()
@@ -121,6 +152,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_many_ranks_the_last_that_speaks_puts_the_job_together() {
+        let silent = HashSet::from([98, 99]);
+        assert_eq!(steward(0, 1000, &silent), Some(999));
+        assert_eq!(steward(999, 1000, &silent), None);
+        assert_eq!(steward(0, 100, &silent), Some(97));
+        assert_eq!(steward(97, 100, &silent), None);
+        assert_eq!(steward(99, 100, &silent), Some(97));
+        for few in 0..=33 {
+            assert_eq!(steward(0, few, &HashSet::new()), None);
+        }
+        let all = (0..100).collect();
+        assert_eq!(steward(0, 100, &all), None);
+    }
+
+    #[test]
     fn every_rank_is_asked_for_once_and_nobody_asks_many() {
         for world in [1, 2, 3, 32, 33, 34, 64, 100, 500, 1000, 1024] {
             for me in [0, world / 2, world - 1] {
@@ -132,6 +178,8 @@ mod tests {
                     let others = (0..world).filter(|rank| *rank != me);
                     assert!(asked.into_iter().eq(others), "{me} of {world}");
                     assert!(parts.len() <= FAN_OUT + silent.len());
+                    let chief = parts.iter().find(|part| part.speaker == 0);
+                    assert!(chief.is_none_or(|part| part.ranks == [0]));
                     for part in parts {
                         assert!(part.ranks.len() <= FAN_OUT);
                         let alone = part.ranks.len() == 1;

@@ -133,7 +133,7 @@ function seen(job) {
   [last, lastAt, problem] = [job, performance.now(), null];
   byId("token-form").hidden = true;
   byId("main").hidden = false;
-  write(byId("where"), `as rank ${job.asked} at ${location.host} sees it`);
+  write(byId("where"), `as rank ${job.asked} sees it, asked by way of ${location.host}`);
   showVerdict(job);
   showFigures(job);
   ranks.show(job);

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -96,9 +98,18 @@ impl Ranks {
     }
 }
 
-/// A rank of a thousand, and one listener that speaks for all the others.
+/// What was asked of a crowd.
+#[derive(Default)]
+struct Spoken {
+    requests: AtomicU32,
+    bytes: AtomicU64,
+}
+
+/// The first and the last rank of a thousand, and one listener that speaks for all the others.
 pub(crate) struct Crowd {
     pub(crate) first: Server,
+    _last: Server,
+    spoken: Arc<Spoken>,
     _folder: tempfile::TempDir,
 }
 
@@ -117,30 +128,49 @@ impl Crowd {
         };
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings::new(([127, 0, 0, 1], 0).into()).unwrap();
-        let other = Server::start(&settings, Arc::new(source(1))).unwrap();
+        let like = Server::start(&settings, Arc::new(source(1))).unwrap();
         let line = StatusClient::new(None, Duration::from_secs(60)).unwrap();
-        let line = line.fetch(&[Target::new(other.address().to_string())], "/ranks.jsonl");
+        let line = line.fetch(&[Target::new(like.address().to_string())], "/ranks.jsonl");
         let line: Value = serde_json::from_str(line[0].as_ref().unwrap()).unwrap();
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        for member in &members[1..] {
+        // Each rank is asked at a loopback address of its own.
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for (rank, member) in (0..).zip(members.iter()).skip(1) {
             let name = format!("status-{}.json", member.replace(':', "_"));
-            let note = json!({ "status": address.to_string(), "member": member });
+            let note =
+                json!({ "status": format!("{}:{port}", address_of(rank)), "member": member });
             fs::write(folder.path().join(name), note.to_string()).unwrap();
         }
-        let like = members.clone();
+        let names = members.clone();
+        let spoken = Arc::new(Spoken::default());
+        let heard = spoken.clone();
         // It ends with the process.
         thread::spawn(move || {
             for stream in listener.incoming() {
-                speak(stream.unwrap(), &line, &like, began);
+                let bytes = speak(stream.unwrap(), &line, &names, began);
+                heard.requests.fetch_add(1, Ordering::Relaxed);
+                heard.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             }
         });
         let settings = settings.with_folder(folder.path());
+        // It puts the job together.
+        let last = Server::start(&settings, Arc::new(source(world - 1))).unwrap();
         let first = Server::start(&settings, Arc::new(source(0))).unwrap();
         Self {
             first,
+            _last: last,
+            spoken,
             _folder: folder,
         }
+    }
+
+    /// Requests to others than the first and the last so far, and bytes of their answers.
+    pub(crate) fn spoken(&self) -> (u32, u64) {
+        let (requests, bytes) = (&self.spoken.requests, &self.spoken.bytes);
+        (
+            requests.load(Ordering::Relaxed),
+            bytes.load(Ordering::Relaxed),
+        )
     }
 }
 
@@ -149,8 +179,8 @@ fn members(world: u32) -> Vec<String> {
     (0..world).map(name).collect()
 }
 
-/// Answers for the ranks that are asked for, or for the operations of one.
-fn speak(stream: TcpStream, line: &Value, members: &[String], began: Instant) {
+/// Answers for the ranks that are asked for, or for the operations of one; the bytes of it.
+fn speak(stream: TcpStream, line: &Value, members: &[String], began: Instant) -> usize {
     let mut head = String::new();
     let mut reader = BufReader::new(&stream);
     reader.read_line(&mut head).unwrap();
@@ -162,7 +192,8 @@ fn speak(stream: TcpStream, line: &Value, members: &[String], began: Instant) {
     };
     let ranks = match (number("from="), number("to=")) {
         (Some(from), Some(to)) if path.starts_with("/ranks") => from..to,
-        _ => 0..0,
+        (Some(_) | None, _) if path.starts_with("/ranks") => asked_at(&stream),
+        (Some(_) | None, _) => 0..0,
     };
     let age = began.elapsed();
     let said = ranks.map(|rank| format!("{}\n", of(rank, line, members, age)));
@@ -173,7 +204,24 @@ fn speak(stream: TcpStream, line: &Value, members: &[String], began: Instant) {
     );
     // Whoever has lost patience is gone.
     let _ = (&stream).write_all(answer.as_bytes());
+    answer.len()
 }
+
+/// Where a rank of a crowd is asked.
+fn address_of(rank: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(FIRST.to_bits() + rank)
+}
+
+/// Inverse of [`address_of`], of whoever is asked here.
+fn asked_at(stream: &TcpStream) -> Range<u32> {
+    let IpAddr::V4(address) = stream.local_addr().unwrap().ip() else {
+        panic!("the listener has an IPv4 address");
+    };
+    let rank = address.to_bits() - FIRST.to_bits();
+    rank..rank + 1
+}
+
+const FIRST: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 0);
 
 /// A rank like the others, with links to those at powers of two.
 fn of(rank: u32, line: &Value, members: &[String], age: Duration) -> Value {
@@ -187,7 +235,7 @@ fn of(rank: u32, line: &Value, members: &[String], age: Duration) -> Value {
     let links = (0..10).flat_map(|bit| {
         [
             (rank + (1 << bit)) % world,
-            (rank + world - (1 << bit)) % world,
+            (rank + 512 * world - (1 << bit)) % world,
         ]
     });
     let links = links.map(|to| {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use meshwork_status::{Metric, MetricKind, Report, Server, Settings, StatusSource};
+use meshwork_status::{
+    Metric, MetricKind, Report, Server, Settings, StatusSource, TrainJob, TrainJobReports,
+};
 
 use super::MultiWorkerMirroredStrategy;
 use crate::{Error, StrategyObserver, StrategyStatistics};
@@ -29,6 +31,12 @@ impl MultiWorkerMirroredStrategy {
         if let Some(settings) = self.abort_on_error(settings)? {
             let served = self.serve_status(&settings);
             self.abort_on_error(served)?;
+        }
+        let train_job = TrainJob::from_env().map_err(Error::from);
+        if let Some(train_job) = self.abort_on_error(train_job)? {
+            let source = Arc::new(self.observer());
+            let reports = TrainJobReports::start(train_job, source).map_err(Error::from);
+            self.reports = Some(self.abort_on_error(reports)?);
         }
         Ok(self)
     }
@@ -69,6 +77,11 @@ fn numbers(statistics: &StrategyStatistics) -> Vec<Metric> {
         value: statistics.steps as f64,
     };
     let others = [
+        gauge(
+            "training_total_steps",
+            "Steps that the training is to have",
+            statistics.total_steps.map(|total| total as f64),
+        ),
         gauge(
             "training_steps_per_second",
             "Steps in a second, of the last 32",

@@ -7,6 +7,7 @@ use std::thread;
 use meshwork_cluster_resolver::{Cluster, ClusterSpec, SimpleResolver, TfConfigResolver};
 
 use super::*;
+use crate::JobSecret;
 use crate::distributed::PerReplica;
 use crate::replica::ReplicaReduceOp;
 

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use meshwork_cluster_resolver::{ClusterResolver, EnvironmentResolver};
 use meshwork_collectives::{
-    self as collectives, ConfigError, Group, GroupConfig, JobSecret, OperationError, Rank, Timeouts,
+    self as collectives, ConfigError, Group, GroupConfig, JobIdentity, OperationError, Rank,
+    Timeouts,
 };
 
 use super::elastic::poll_interval::PollInterval;
@@ -57,19 +58,23 @@ impl MultiWorkerMirroredStrategy {
     fn elastic_from_cluster_env() -> Result<Self, Error> {
         let options = CommunicationOptions::new().with_timeouts(Timeouts::from_env()?);
         if let Some(seeds) = GroupConfig::seeds_from_env() {
-            let config = GroupConfig::newcomer(seeds, JobSecret::from_env()?)?;
+            let config = GroupConfig::newcomer(seeds, JobIdentity::from_env()?)?;
             let group = Group::rejoin(&config.with_environment()?)?;
             return Ok(Self::with(group, options, None)?.made_elastic());
         }
         let entry = JoinMode::from_env()?.unwrap_or(JoinMode::Founding);
         let may_grow = env::var_os(GroupConfig::WORKERS_ENV).is_some();
         let limit = options.timeouts().join();
-        let cluster = cluster_of(&EnvironmentResolver::from_env(), JobSecret::from_env, limit)?;
+        let cluster = cluster_of(
+            &EnvironmentResolver::from_env(),
+            JobIdentity::from_env,
+            limit,
+        )?;
         let Some(cluster) = cluster.filter(|(placement, _)| may_grow || placement.world() > 1)
         else {
             return Ok(Self::alone()?.made_elastic());
         };
-        let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;
+        let config = config(&cluster.0, JobIdentity::from_env()?)?.with_environment()?;
         Ok(Self::with(entry.join(&config)?, options, Some(cluster))?.made_elastic())
     }
 
@@ -81,15 +86,16 @@ impl MultiWorkerMirroredStrategy {
     /// process within [`Timeouts::join`].
     pub fn elastic(
         resolver: &dyn ClusterResolver,
-        secret: JobSecret,
+        identity: impl Into<JobIdentity>,
         options: CommunicationOptions,
         entry: JoinMode,
     ) -> Result<Self, Error> {
-        let known = || Ok(secret.clone());
+        let identity = identity.into();
+        let known = || Ok(identity.clone());
         let Some(cluster) = place_in(resolver, known, options.timeouts().join())? else {
             return Ok(Self::alone()?.with_options(options).made_elastic());
         };
-        let config = config(&cluster.0, secret)?
+        let config = config(&cluster.0, identity)?
             .with_timeouts(options.timeouts())
             .with_pair(options.pair());
         Ok(Self::with(entry.join(&config)?, options, Some(cluster))?.made_elastic())

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
-use meshwork_collectives::{ConfigError, Error, Rank};
+use meshwork_collectives::{ConfigError, Error, JoinError, Rank};
 
 use super::pairs::RankPair;
 
@@ -27,7 +27,7 @@ pub(super) struct Facts {
     pub(super) send_buffer: Option<u64>,
     /// Cores that this process may run on.
     pub(super) cores: usize,
-    /// Where this process has the job secret from, if it has one.
+    /// Where this process has its secret or certificate from, if it has one.
     pub(super) secret: Option<SecretSource>,
     /// Why the ranks did not meet, if so.
     pub(super) not_joined: Option<Error>,
@@ -286,6 +286,13 @@ fn meeting(facts: &Facts) -> Finding {
             "join",
             "the ranks were not brought together",
             error.to_string(),
+        ),
+        // It says itself what to do about it.
+        Some(error @ (Error::Config(_) | Error::Join(JoinError::Config(_)))) => wrong(
+            Level::Problem,
+            "join",
+            error.to_string(),
+            "correct it on this host, and run 'meshwork doctor' again",
         ),
         Some(error) => wrong(
             Level::Problem,

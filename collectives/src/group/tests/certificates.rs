@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use meshwork_testing::pem;
+
 use super::*;
-use crate::Certificates;
+use crate::{CertificateProblem, Certificates, ConfigError, Rendezvous};
 
 /// An authority that is not the job's own.
 struct Issuer {
@@ -78,30 +80,6 @@ fn write_files(
     Certificates::new("night-run", authority, chain, key).unwrap()
 }
 
-/// RFC 7468, by base64 as RFC 4648 has it.
-fn pem(label: &str, bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let quad = |three: &[u8]| {
-        let bits = three
-            .iter()
-            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
-        let bits = bits << (8 * (3 - three.len()));
-        let digit = |place: usize| match place > three.len() {
-            true => '=',
-            false => char::from(DIGITS[(bits >> (18 - 6 * place)) as usize % 64]),
-        };
-        (0..4).map(digit).collect::<String>()
-    };
-    let lines: Vec<String> = bytes
-        .chunks(48)
-        .map(|line| line.chunks(3).map(quad).collect())
-        .collect();
-    format!(
-        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
-        lines.join("\n")
-    )
-}
-
 #[test]
 fn ranks_with_certificates_of_the_users_own_authority_form_a_group() {
     let (folder, authority) = (tempfile::tempdir().unwrap(), Issuer::new());
@@ -174,4 +152,102 @@ fn a_rank_that_another_authority_has_certified_is_refused() {
         panic!("{}", errors[0])
     };
     assert_eq!(refused[0].cause(), UnauthenticatedCause::OtherJob);
+}
+
+#[test]
+fn ranks_with_certificates_meet_at_one_address() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Issuer::new());
+    let address = free_addresses(1).remove(0);
+    let met = each(Rank::all(2), |rank| {
+        let certificates = authority.issue(folder.path(), rank);
+        let rendezvous = Rendezvous::new(address.clone(), rank, 2, 61_000).unwrap();
+        rendezvous.with_limit(PATIENCE).meet(certificates).unwrap()
+    });
+    assert_eq!(met[0], ["127.0.0.1:61000"; 2]);
+    assert_eq!(met[0], met[1]);
+}
+
+/// What `verify` finds wrong of rank 0, and in which of its files.
+#[track_caller]
+fn finds(certificates: &Certificates, file: &str, expected: CertificateProblem) {
+    match certificates.verify(Rank::CHIEF).unwrap_err() {
+        ConfigError::CertificateProof {
+            path,
+            name,
+            problem,
+        } => {
+            assert_eq!(problem, expected, "{path}");
+            assert!(path.ends_with(file), "{path}: {problem}");
+            assert_eq!(name, "rank-0.night-run.meshwork.invalid");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn what_others_would_refuse_is_found_before_they_are_asked_with_its_file() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Issuer::new());
+    let good = || {
+        let names = vec![Certificates::name("night-run", Rank::CHIEF)];
+        rcgen::CertificateParams::new(names).unwrap()
+    };
+    let with = |params: &rcgen::CertificateParams, root: &Issuer| {
+        let (own, key) = authority.sign(params);
+        write_files(folder.path(), Rank::CHIEF, &root.certificate, &[&own], &key)
+    };
+    with(&good(), &authority).verify(Rank::CHIEF).unwrap();
+
+    let chain = "chain-0.pem";
+    let unknown = with(&good(), &Issuer::new());
+    finds(&unknown, chain, CertificateProblem::UnknownAuthority);
+    let mut params = good();
+    params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    finds(
+        &with(&params, &authority),
+        chain,
+        CertificateProblem::Expired,
+    );
+    let mut params = good();
+    params.subject_alt_names = vec![uri("spiffe://example.org/train")];
+    finds(
+        &with(&params, &authority),
+        chain,
+        CertificateProblem::OtherName,
+    );
+    let mut params = good();
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    finds(
+        &with(&params, &authority),
+        chain,
+        CertificateProblem::Purpose,
+    );
+    let (own, _) = authority.sign(&good());
+    let (_, key) = authority.sign(&good());
+    let mixed = write_files(
+        folder.path(),
+        Rank::CHIEF,
+        &authority.certificate,
+        &[&own],
+        &key,
+    );
+    finds(&mixed, "key-0.pem", CertificateProblem::OtherKey);
+    let empty = write_files(
+        folder.path(),
+        Rank::CHIEF,
+        &authority.certificate,
+        &[&[]],
+        &key,
+    );
+    finds(&empty, chain, CertificateProblem::Malformed);
+}
+
+#[test]
+fn a_rank_whose_certificate_is_for_another_does_not_begin() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Issuer::new());
+    let certificates = authority.issue(folder.path(), Rank::new(1));
+    let secret = JobSecret::generate().unwrap();
+    let config = config(&free_addresses(2), Rank::CHIEF, &secret).with_certificates(certificates);
+    let refused = Group::connect(&config).unwrap_err().to_string();
+    let name = "does not prove that this process is rank-0.night-run.meshwork.invalid";
+    assert!(refused.contains(name), "{refused}");
 }

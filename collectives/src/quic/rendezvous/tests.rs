@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::thread;
 
 use super::*;
-use crate::Refusal;
+use crate::{JobSecret, Refusal};
 
 const PLENTY: Duration = Duration::from_secs(60);
 
@@ -29,7 +29,7 @@ type Met = Result<Vec<String>, JoinError>;
 fn meet(all: Vec<(Rendezvous, JobSecret)>) -> Vec<Met> {
     let threads: Vec<_> = all
         .into_iter()
-        .map(|(rendezvous, secret)| thread::spawn(move || rendezvous.meet(&secret)))
+        .map(|(rendezvous, secret)| thread::spawn(move || rendezvous.meet(secret)))
         .collect();
     threads.into_iter().map(|t| t.join().unwrap()).collect()
 }
@@ -70,7 +70,7 @@ fn all_who_come_are_told_who_does_not() {
 fn without_rank_0_its_address_is_named() {
     let address = free_address();
     let alone = of(&address, 1, 2, Duration::from_millis(200));
-    let error = alone.meet(&secret()).unwrap_err();
+    let error = alone.meet(secret()).unwrap_err();
     let expected = format!("rank 0 ({address}) did not join within 200.0ms");
     assert!(error.to_string().starts_with(&expected), "{error}");
 }
@@ -86,9 +86,9 @@ fn another_secret_is_refused_and_disturbs_nobody() {
     // Before the right one, so that all are still waiting.
     let right = all.pop().unwrap();
     let host = thread::spawn(move || meet(all));
-    let refused = stranger.meet(&other).unwrap_err();
+    let refused = stranger.meet(other).unwrap_err();
     assert!(matches!(refused, JoinError::OtherJob { .. }), "{refused}");
-    assert!(right.0.meet(&right.1).is_ok());
+    assert!(right.0.meet(right.1).is_ok());
     assert!(host.join().unwrap().remove(0).is_ok());
 }
 

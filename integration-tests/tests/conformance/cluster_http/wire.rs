@@ -7,12 +7,12 @@ use meshwork_cluster_resolver::{
     ClusterResolver, Error, GceResolver, GoogleCredentials, KubernetesAccess, RestartType,
     ServiceError, TpuResolver, Variables,
 };
+use meshwork_testing::pem;
 use serde_json::{Value, json};
 
 use super::answers::{self, Answers, number, outcome, recorded, same, text};
 use super::kubernetes::{kubeconfig, resolver};
 use super::loopback::{Asked, Loopback, Reply};
-use super::pem::pem;
 use crate::deviations::cluster_http as rules;
 use crate::harness::Verdict;
 use crate::not_askable::TYPES;

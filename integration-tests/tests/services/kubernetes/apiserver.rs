@@ -12,10 +12,8 @@ use std::time::{Duration, Instant};
 use meshwork_cluster_resolver::{
     ClusterResolver, KubernetesAccess, KubernetesResolver, RetryPolicy, Variables,
 };
-use meshwork_testing::Need;
+use meshwork_testing::{Need, pem};
 use serde_json::{Value, json};
-
-use crate::pem::pem;
 
 /// The servers; they end when dropped, and their data with them.
 pub(super) struct ApiServer {

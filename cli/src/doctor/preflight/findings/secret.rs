@@ -1,29 +1,35 @@
-//! Whether all ranks have the same job secret. It is judged by whether they let each other in: the
-//! handshake proves that both have it, and nothing that is printed here is made of it.
+//! Whether all ranks have the same job secret, or certificates that the others believe. It is
+//! judged by whether they let each other in: the handshake proves that both have what it takes, and
+//! nothing that is printed here is made of it.
 
 use std::fmt::{self, Display};
 
 use meshwork_collectives::{
-    Error, JobSecret, JoinError, UnauthenticatedCause, UnauthenticatedPeer,
+    Certificates, Error, JobSecret, JoinError, UnauthenticatedCause, UnauthenticatedPeer,
 };
 
 use super::{Facts, Finding, Level, fine, wrong};
 
-/// Where this process has its secret from.
+/// Where this process has from by what it proves who it is.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(in super::super) enum SecretSource {
     Variable,
     File(String),
+    /// The file with its certificate.
+    Certificate(String),
 }
 
 impl SecretSource {
-    /// As [`JobSecret::from_env`] looks for it.
+    /// As [`JobIdentity::from_env`](meshwork_collectives::JobIdentity::from_env) looks for it.
     pub(in super::super) fn of_environment() -> Option<Self> {
+        let path = |name| std::env::var_os(name).map(|path| path.to_string_lossy().into_owned());
+        if let Some(chain) = path(Certificates::CHAIN_ENV) {
+            return Some(Self::Certificate(chain));
+        }
         if std::env::var_os(JobSecret::ENV).is_some() {
             return Some(Self::Variable);
         }
-        let path = std::env::var_os(JobSecret::FILE_ENV)?;
-        Some(Self::File(path.to_string_lossy().into_owned()))
+        path(JobSecret::FILE_ENV).map(Self::File)
     }
 }
 
@@ -31,7 +37,7 @@ impl Display for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Variable => f.write_str(JobSecret::ENV),
-            Self::File(path) => f.write_str(path),
+            Self::File(path) | Self::Certificate(path) => f.write_str(path),
         }
     }
 }
@@ -42,11 +48,8 @@ pub(super) fn secret(facts: &Facts) -> Option<Finding> {
     match &facts.not_joined {
         None if facts.members.len() == 1 => None,
         None => Some(fine(
-            "secret",
-            format!(
-                "all {} ranks have the same job secret; this one has it from {source}",
-                facts.members.len()
-            ),
+            source.subject(),
+            all_alike(facts.members.len(), source),
         )),
         Some(Error::Join(JoinError::OtherJob { peer })) => Some(another(&peer.to_string(), source)),
         Some(Error::Join(JoinError::NotJoined { refused, .. })) => {
@@ -58,17 +61,49 @@ pub(super) fn secret(facts: &Facts) -> Option<Finding> {
     }
 }
 
-fn another(others: &str, source: &SecretSource) -> Finding {
-    wrong(
-        Level::Problem,
-        "secret",
-        format!("{others} and this rank, which has it from {source}, have different job secrets"),
-        format!(
-            "copy one file to all hosts and name it in {}; where {} is set too, it counts",
-            JobSecret::FILE_ENV,
-            JobSecret::ENV
+fn all_alike(ranks: usize, source: &SecretSource) -> String {
+    match source {
+        SecretSource::Variable | SecretSource::File(_) => {
+            format!("all {ranks} ranks have the same job secret; this one has it from {source}")
+        }
+        SecretSource::Certificate(path) => format!(
+            "all {ranks} ranks believe each other's certificates; that of this one is in {path}"
         ),
-    )
+    }
+}
+
+fn another(others: &str, source: &SecretSource) -> Finding {
+    let (what, remedy) = match source {
+        SecretSource::Variable | SecretSource::File(_) => (
+            format!(
+                "{others} and this rank, which has it from {source}, have different job secrets"
+            ),
+            format!(
+                "copy one file to all hosts and name it in {}; where {} is set too, it counts",
+                JobSecret::FILE_ENV,
+                JobSecret::ENV
+            ),
+        ),
+        SecretSource::Certificate(path) => (
+            format!(
+                "{others} and this rank, whose certificate is in {path}, do not believe each other"
+            ),
+            format!(
+                "give all ranks the authorities of all in {}, and none of them a job secret only",
+                Certificates::AUTHORITY_ENV
+            ),
+        ),
+    };
+    wrong(Level::Problem, source.subject(), what, remedy)
+}
+
+impl SecretSource {
+    fn subject(&self) -> &'static str {
+        match self {
+            Self::Variable | Self::File(_) => "secret",
+            Self::Certificate(_) => "certificates",
+        }
+    }
 }
 
 fn is_of_other_job(peer: &&UnauthenticatedPeer) -> bool {

@@ -1,7 +1,13 @@
 //! DER as the text that servers and kubeconfigs read.
 
-/// The text of this object, such as a `CERTIFICATE`.
-pub(crate) fn pem(label: &str, der: &[u8]) -> String {
+/// The text of this object, such as a `CERTIFICATE`: RFC 7468, by base64 as RFC 4648 has it.
+///
+/// ```
+/// let text = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
+/// assert_eq!(meshwork_testing::pem("CERTIFICATE", &[1, 2, 3]), text);
+/// ```
+#[must_use]
+pub fn pem(label: &str, der: &[u8]) -> String {
     let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for (number, group) in der.chunks(3).enumerate() {
@@ -20,10 +26,15 @@ pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----{text}\n-----END {label}-----\n")
 }
 
-#[test]
-fn every_length_is_padded_to_whole_groups() {
-    let body = |bytes: &[u8]| pem("X", bytes).lines().nth(1).map(str::to_owned);
-    for (bytes, expected) in [(&b"M"[..], "TQ=="), (b"Ma", "TWE="), (b"Man", "TWFu")] {
-        assert_eq!(body(bytes).as_deref(), Some(expected));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_is_padded_to_whole_groups() {
+        let body = |bytes: &[u8]| pem("X", bytes).lines().nth(1).map(str::to_owned);
+        for (bytes, expected) in [(&b"M"[..], "TQ=="), (b"Ma", "TWE="), (b"Man", "TWFu")] {
+            assert_eq!(body(bytes).as_deref(), Some(expected));
+        }
     }
 }
