@@ -24,13 +24,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::contract::{Call, Contract, Kind, site};
+use crate::operation::Request;
 use crate::session::GroupId;
 use crate::wait_for_graph::{HeldGroup, MessageCounts, WaitEdge, WaitId};
 use crate::{Member, OperationError, Rank};
 
 use clock::{Clock, Tick};
+use journal::Journal;
 pub(crate) use journal::{Ending, MediumKind, Serial};
-use journal::{Journal, Operation};
 use long::LongWaits;
 use totals::moved;
 pub(crate) use totals::{Carried, Totals};
@@ -87,8 +88,7 @@ pub(crate) struct OperationLog {
     log: Arc<Log>,
     clock: Clock,
     last: Serial,
-    /// When the last operation began, by what, and what it moves.
-    began: Tick,
+    /// By what the last operation goes, and what it moves.
     medium: MediumKind,
     moved: u64,
 }
@@ -124,29 +124,27 @@ impl OperationLog {
         let _ = self.log.part_of.set(whole);
     }
 
-    /// Notes that an operation begins.
+    /// The number of the next operation, which goes by this medium.
     #[inline]
-    pub(crate) fn begin(
-        &mut self,
-        contract: &Contract,
-        caller: &'static Location<'static>,
-        medium: MediumKind,
-    ) -> Serial {
-        if cfg!(meshwork_bare) {
-            return Serial::default();
-        }
-        let operation = Operation {
-            contract: *contract,
-            caller,
-            medium,
-        };
+    pub(crate) fn next(&mut self, contract: &Contract, medium: MediumKind) -> Serial {
         self.last = self.last.next();
-        (self.began, self.medium) = (self.clock.now(), medium);
+        self.medium = medium;
         self.moved = moved(contract);
-        let journal = &self.log.journal;
-        journal.begin(self.last, self.began, operation);
-        journal.thread.store(thread(), Ordering::Relaxed);
         self.last
+    }
+
+    /// Notes that the operation with the last number begins.
+    ///
+    /// Before it waits for anybody, but after its call is on its way, where it can be: what this
+    /// takes is then a part of what the others take to hear it.
+    #[inline]
+    pub(crate) fn begin(&self, request: &Request) {
+        if cfg!(meshwork_bare) {
+            return;
+        }
+        let journal = &self.log.journal;
+        journal.begin(self.clock.now(), request, self.medium);
+        journal.thread.store(thread(), Ordering::Relaxed);
     }
 
     /// Calls for messages to another rank of the group so far, and for messages from it.
@@ -181,10 +179,9 @@ impl OperationLog {
         if cfg!(meshwork_bare) {
             return;
         }
-        let (journal, now) = (&self.log.journal, self.clock.now());
-        journal.end(self.last, now, how);
-        let counters = journal.counters(self.medium);
-        counters.count(self.moved, self.began.until(now));
+        let journal = &self.log.journal;
+        let ticks = journal.end(self.last, self.clock.now(), how);
+        journal.counters(self.medium).count(self.moved, ticks);
     }
 
     pub(crate) fn stall_observer(&self) -> StallObserver {
@@ -235,7 +232,6 @@ impl FlightRecorder {
             log,
             clock: self.clock,
             last: Serial::default(),
-            began: self.clock.now(),
             medium: MediumKind::Memory,
             moved: 0,
         };

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::contract::Contract;
 use crate::failure::Failure;
-use crate::flight_recorder::{MediumKind, OperationLog, Serial};
+use crate::flight_recorder::{MediumKind, OperationLog};
 use crate::links::LinkMedium;
 use crate::operation::{Carried, Request, Work, WorkKind};
 use crate::schedule::Algorithm;
@@ -117,25 +117,32 @@ impl Medium {
     ) -> Result<(), Failure> {
         match self {
             Self::Shm(communicator) => {
-                let observer = ShmStallObserver {
+                let observer = ShmObserver {
                     conditions,
-                    serial: request.serial,
+                    request,
                 };
                 let waiter = communicator.waiter(conditions.limit, &observer);
                 communicator.run(request, &waiter, work)
             }
-            Self::Links(links) => links.run(conditions, request, work),
+            Self::Links(links) => {
+                conditions.log.begin(request);
+                links.run(conditions, request, work)
+            }
         }
     }
 }
 
 /// Looks on while an operation waits for ranks that share memory with this one.
-struct ShmStallObserver<'a> {
+struct ShmObserver<'a> {
     conditions: &'a Conditions<'a>,
-    serial: Serial,
+    request: &'a Request,
 }
 
-impl WaitObserver for ShmStallObserver<'_> {
+impl WaitObserver for ShmObserver<'_> {
+    fn begins(&self) {
+        self.conditions.log.begin(self.request);
+    }
+
     fn over(&self) -> bool {
         self.conditions.failure.borrow().is_some()
     }
@@ -148,6 +155,6 @@ impl WaitObserver for ShmStallObserver<'_> {
             ..
         } = self.conditions;
         let awaited = members[place].rank();
-        context.waits(&log.stall_observer(), self.serial, awaited);
+        context.waits(&log.stall_observer(), self.request.serial, awaited);
     }
 }

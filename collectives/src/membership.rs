@@ -135,7 +135,8 @@ pub(crate) struct Membership {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Peer {
     Here(Life),
-    /// It said goodbye; whatever happens to it now is no loss.
+    /// It said goodbye; whatever happens to it now is no loss. It may wait for the goodbyes of
+    /// others, and hears from this rank until then.
     Gone,
 }
 
@@ -147,7 +148,10 @@ enum Phase {
         until: Instant,
     },
     Running,
-    Leaving,
+    /// All have come to the end, and say goodbye to each other.
+    Leaving {
+        since: Instant,
+    },
     Grace {
         until: Instant,
         culprit: Rank,
@@ -240,7 +244,7 @@ impl Membership {
             Phase::Over => return None,
             Phase::Grace { until, .. } | Phase::Naming { until } => until,
             Phase::Joining => self.naming_begins(),
-            Phase::Running | Phase::Leaving => self.beat,
+            Phase::Running | Phase::Leaving { .. } => self.beat,
         };
         let looked_for = self.next_examination().unwrap_or(self.beat);
         Some(deadline.min(self.beat).min(looked_for))
@@ -280,7 +284,7 @@ impl Membership {
             Event::Released(rank) => self.released(rank, out),
             Event::Goodbye(rank) => self.goodbye(rank, out),
             Event::GiveUp(error) => self.fail(error, out),
-            Event::Leave => self.leave(out),
+            Event::Leave => self.leave(now, out),
             Event::Tick => {}
         }
     }
@@ -300,19 +304,21 @@ impl Membership {
         }
     }
 
-    fn leave(&mut self, out: &mut Vec<Action>) {
+    fn leave(&mut self, now: Instant, out: &mut Vec<Action>) {
         if self.phase == Phase::Running {
-            self.phase = Phase::Leaving;
-            out.extend(
-                self.present()
-                    .map(|rank| Action::Send(rank, Message::Goodbye)),
-            );
+            self.phase = Phase::Leaving { since: now };
+            let told = self.peers.keys();
+            out.extend(told.map(|rank| Action::Send(*rank, Message::Goodbye)));
             self.leave_if_alone(out);
         }
     }
 
+    fn is_leaving(&self) -> bool {
+        matches!(self.phase, Phase::Leaving { .. })
+    }
+
     fn leave_if_alone(&mut self, out: &mut Vec<Action>) {
-        if self.phase == Phase::Leaving && self.present().next().is_none() {
+        if self.is_leaving() && self.present().next().is_none() {
             self.phase = Phase::Over;
             out.push(Action::Over);
         }
@@ -381,7 +387,7 @@ impl Membership {
             Phase::Joining
             | Phase::Naming { .. }
             | Phase::Running
-            | Phase::Leaving
+            | Phase::Leaving { .. }
             | Phase::Grace { .. }
             | Phase::Over => {}
         }
@@ -390,6 +396,7 @@ impl Membership {
             let told = self.told_of_life();
             out.extend(told.map(|rank| Action::Send(rank, Message::Heartbeat)));
             self.judge(now, out);
+            self.wait_no_longer(now, out);
         }
         self.examine(now, out);
     }
@@ -414,10 +421,8 @@ impl Membership {
 
     fn fail(&mut self, error: OperationError, out: &mut Vec<Action>) {
         let abort = tell(&error, self.me);
-        let told = self
-            .present()
-            .map(|rank| Action::Send(rank, Message::Abort(abort.clone())));
-        out.extend(told.collect::<Vec<_>>());
+        let told = self.peers.keys();
+        out.extend(told.map(|rank| Action::Send(*rank, Message::Abort(abort.clone()))));
         self.phase = Phase::Over;
         out.push(Action::Fail(error));
     }

@@ -122,8 +122,8 @@ impl LinkOperation<'_> {
         }
     }
 
-    /// Refuses bytes that are no values of the elements: truth values are carried as numbers, of which
-    /// only two are some. Nobody passes others on, so whoever sent them has made them.
+    /// Refuses bytes that are no values of the elements: truth values are carried as numbers, of
+    /// which only two are some. Nobody passes others on, so whoever sent them has made them.
     fn check_values(&self, from: Rank, bytes: &[u8]) -> Result<(), Failure> {
         let element = self.request.contract.element;
         match element == ElementType::Bool && bytes.iter().any(|byte| *byte > 1) {

@@ -20,7 +20,7 @@ impl Membership {
     pub(super) fn joined(&mut self, now: Instant, rank: Rank, out: &mut Vec<Action>) {
         if let Entry::Vacant(unknown) = self.peers.entry(rank) {
             unknown.insert(Peer::Here(Life::new(now)));
-            if self.phase == Phase::Leaving {
+            if self.is_leaving() {
                 out.push(Action::Send(rank, Message::Goodbye));
             }
         }
@@ -84,11 +84,11 @@ impl Membership {
             .collect();
         match self.phase {
             Phase::Joining => self.name_absent(now, out),
-            Phase::Running | Phase::Leaving | Phase::Naming { .. } if !news.is_empty() => {
+            Phase::Running | Phase::Leaving { .. } | Phase::Naming { .. } if !news.is_empty() => {
                 self.tell_absent(news, out);
             }
             Phase::Running
-            | Phase::Leaving
+            | Phase::Leaving { .. }
             | Phase::Naming { .. }
             | Phase::Grace { .. }
             | Phase::Over => {}

@@ -156,6 +156,9 @@ impl Membership {
                 life.forgive(excess);
             }
         }
+        if let Phase::Leaving { since } = &mut self.phase {
+            *since += excess;
+        }
     }
 
     pub(super) fn heard(&mut self, now: Instant, rank: Rank) {
@@ -176,7 +179,7 @@ impl Membership {
         let quiet = self.heard_of(rank);
         let quiet = quiet.map(|heard| now.saturating_duration_since(heard));
         if quiet.is_some_and(|quiet| quiet >= self.timeouts.heartbeat) {
-            match self.phase == Phase::Leaving {
+            match self.is_leaving() {
                 true => self.goodbye(rank, out),
                 false => self.suspect(now, rank, LossCause::PortClosed),
             }
@@ -220,8 +223,8 @@ impl Membership {
 
     /// Those to whom this rank tells that it lives: the kernel tells it to the others.
     pub(super) fn told_of_life(&self) -> impl Iterator<Item = Rank> + '_ {
-        self.present()
-            .filter(|rank| self.watches(*rank) && !self.is_local(*rank))
+        let peers = self.peers.keys().copied();
+        peers.filter(|rank| self.watches(*rank) && !self.is_local(*rank))
     }
 
     /// When somebody is to be looked for next.
@@ -279,7 +282,7 @@ impl Membership {
 
     /// Finds out for whom there is no more patience, and says who is waited for.
     pub(super) fn judge(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if !matches!(self.phase, Phase::Running | Phase::Leaving) {
+        if !matches!(self.phase, Phase::Running | Phase::Leaving { .. }) {
             return;
         }
         let watched = self.present().filter(|rank| self.watches(*rank));
@@ -298,6 +301,21 @@ impl Membership {
         }
         for (rank, waited) in waited {
             out.extend(self.say(rank, waited));
+        }
+    }
+
+    /// The goodbye of a rank that this one does not watch may be lost with its host. Once those who
+    /// watch it have had the time to miss it, it has gone as all others have.
+    pub(super) fn wait_no_longer(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let Phase::Leaving { since } = self.phase else {
+            return;
+        };
+        if now.saturating_duration_since(since) < VOUCHED * self.patience() {
+            return;
+        }
+        let unwatched = self.present().filter(|rank| !self.watches(*rank));
+        for rank in unwatched.collect::<Vec<_>>() {
+            self.goodbye(rank, out);
         }
     }
 

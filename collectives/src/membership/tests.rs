@@ -155,7 +155,8 @@ impl World {
     }
 
     fn all_see(&mut self, of: usize, delay: Duration, event: impl Fn(Rank) -> Event) {
-        for other in (0..self.ranks.len()).filter(|other| *other != of) {
+        let hears = |other: &usize| *other != of && !self.cut.contains(&pair(*other, of));
+        for other in (0..self.ranks.len()).filter(hears).collect::<Vec<_>>() {
             self.post(delay, other, event(Rank::new(u32::try_from(of).unwrap())));
         }
     }
@@ -291,6 +292,27 @@ fn pair(one: usize, other: usize) -> [usize; 2] {
 }
 
 const MS: Duration = Duration::from_millis(1);
+
+/// Who has said goodbye waits for the others, of whom some may still be at work.
+#[test]
+fn a_rank_that_has_said_goodbye_hears_of_those_at_work_and_blames_whom_they_blame() {
+    for reported in [false, true] {
+        let mut world = World::joined(4, 5 * MS, Hosts::Each);
+        world.run(Duration::from_secs(2));
+        world.happens(0, Event::Leave);
+        world.run(Duration::from_secs(4));
+        assert_eq!(world.ends, vec![None; 4], "nobody blames those who work");
+        match reported {
+            true => {
+                world.kill(3);
+                world.happens(1, Event::Reported(Rank::new(3)));
+            }
+            false => world.stops(3),
+        }
+        world.run(Duration::from_secs(7));
+        world.all_blame(3, Duration::from_secs(7));
+    }
+}
 
 #[test]
 fn a_group_that_joins_and_leaves_is_over_on_every_rank() {

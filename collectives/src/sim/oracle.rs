@@ -40,7 +40,7 @@ struct Record {
     left: BTreeSet<MemberProcess>,
     /// What each member brought to each operation.
     begun: BTreeMap<u64, BTreeMap<MemberProcess, Vec<i64>>>,
-    /// The operation that settles whom the epoch lets in, which is its last.
+    /// The operation that settles whom the epoch lets in; after it all leave the epoch.
     admit: Option<(u64, Step)>,
 }
 
@@ -49,6 +49,7 @@ impl Record {
     fn step_at(&self, sequence: u64, works: u64) -> Step {
         match self.admit {
             Some((number, step)) if number == sequence => step,
+            Some((number, _)) if number < sequence => Step::Leave,
             _ => step_at(self.start, sequence, works),
         }
     }

@@ -55,7 +55,7 @@ pub(super) enum Step {
     Census,
     /// That one tells the others.
     Admit { root: Rank, words: usize },
-    /// All have finished.
+    /// All have finished with the epoch, or with the program.
     Leave,
 }
 

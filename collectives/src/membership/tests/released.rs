@@ -79,3 +79,20 @@ fn nobody_waits_for_the_goodbye_of_a_rank_whose_connection_is_closed() {
     let is_over = |end: &Option<(Duration, End)>| matches!(end, Some((_, End::Over)));
     assert!(world.ends.iter().all(is_over), "{:?}", world.ends);
 }
+
+#[test]
+fn a_goodbye_that_is_lost_with_its_host_is_not_waited_for_for_ever() {
+    let mut world = begun(Hosts::Each);
+    // The last word on the connection never comes, as its host is gone once its process has left.
+    world.cut.insert(PAIR);
+    world.happens(PAIR[1], Event::Released(Rank::at(PAIR[0])));
+    for rank in 0..12 {
+        world.happens(rank, Event::Leave);
+    }
+    let limit = Duration::from_secs(1) + 2 * TIMEOUTS.silence;
+    world.run(limit - TIMEOUTS.heartbeat);
+    assert_eq!(world.ends[PAIR[0]], None);
+    world.run(limit + TIMEOUTS.heartbeat);
+    let is_over = |end: &Option<(Duration, End)>| matches!(end, Some((_, End::Over)));
+    assert!(world.ends.iter().all(is_over), "{:?}", world.ends);
+}

@@ -16,7 +16,8 @@ use crate::sim::program::{
     BETWEEN_CENSUSES, Begin, Finished, Means, Plan, Step, Task, contribution, list_of, words_of,
 };
 use crate::wire::{
-    MemberProcess, MemberRecord, Message, NewcomerOffer, decode_newcomers, encode_newcomers,
+    MemberProcess, MemberRecord, Message, Newcomer, NewcomerOffer, decode_newcomers,
+    encode_newcomers,
 };
 use crate::{LossCause, Member, OperationError, Rank};
 
@@ -37,6 +38,8 @@ pub(super) struct Epoch {
     waiting: Vec<u8>,
     /// What that came to, if newcomers are to be let in.
     settles: Option<NewcomerOffer>,
+    /// Who they are: the epoch ends for all its members, and then the next one begins.
+    lets_in: Option<Vec<Newcomer>>,
     /// Everybody is in; here until an operation takes it.
     means: Option<Means>,
     task: Option<(Step, Task)>,
@@ -48,7 +51,6 @@ pub(super) struct Epoch {
     pub(super) history: Vec<Step>,
     /// Works behind the program when the epoch began.
     pub(super) base: u64,
-    leaving: bool,
 }
 
 /// An epoch as a process comes to know of it.
@@ -94,6 +96,7 @@ impl Epoch {
             .count();
         match (self.history.last(), self.settles) {
             (None, _) => Step::Resume,
+            (Some(Step::Admit { .. }), _) => Step::Leave,
             (Some(_), Some(NewcomerOffer { bytes, root })) => {
                 let words = bytes.div_ceil(8);
                 Step::Admit { root, words }
@@ -144,13 +147,13 @@ impl Process {
             newcomers,
             waiting: Vec::new(),
             settles: None,
+            lets_in: None,
             means: None,
             task: None,
             thinks: None,
             broken: None,
             history: Vec::new(),
             base: self.position,
-            leaving: false,
         }));
         if alone {
             self.act(vec![Action::Ready([own].into())], around);
@@ -286,12 +289,12 @@ impl Process {
             Step::Admit { .. } => {
                 let bytes = epoch.settles.map_or(0, |offer| offer.bytes);
                 match decode_newcomers(&list_of(buffer, bytes)) {
-                    Ok(newcomers) => self.change(newcomers, None, around),
+                    Ok(newcomers) => epoch.lets_in = Some(newcomers),
                     Err(_) => around.oracle.garbled(self.me.member_id),
                 }
+                epoch.thinks = Some(around.now);
             }
             Step::Leave => {
-                epoch.leaving = true;
                 epoch.thinks = None;
                 self.member_event(Event::Leave, around);
             }
@@ -412,7 +415,8 @@ impl Process {
                         let blamed = epoch.member_ids[peer.rank().index()];
                         around.oracle.blamed(self.me, epoch.number, blamed);
                     }
-                    self.change(Vec::new(), Some(&error), around);
+                    let newcomers = self.lets_in().unwrap_or_default();
+                    self.change(newcomers, Some(&error), around);
                 }
                 Action::Over => {
                     // Its connections close, and that says goodbye to whoever waits for it.
@@ -423,10 +427,20 @@ impl Process {
                     {
                         self.tell(member_id, number, Message::Goodbye, around);
                     }
+                    if let Some(newcomers) = self.lets_in() {
+                        return self.change(newcomers, None, around);
+                    }
                     around.oracle.left(self.me, number);
                     self.end_with(End::Finished, around);
                 }
             }
+        }
+    }
+
+    fn lets_in(&mut self) -> Option<Vec<Newcomer>> {
+        match &mut self.stage {
+            Stage::Member(epoch) => epoch.lets_in.take(),
+            Stage::Changing(_) | Stage::Waiting(_) | Stage::Over(_) => None,
         }
     }
 }
