@@ -150,13 +150,13 @@ fn another_library_of_that_name_lacks_its_first_function() {
 
 #[test]
 fn a_driver_without_gpus_and_one_too_old_are_told_apart() {
-    let none = Fake::with(&["GPUS=0"]);
+    let none = Fake::new().set("cuda", "fake_gpus", 0);
     assert_eq!(gpus(&none.libraries()).err(), Some(Error::NoDevices));
     assert_eq!(
         CudaAccelerator::open(&none.config()).err(),
         Some(Error::NoDevices)
     );
-    let old = Fake::with(&["VERSION=11080"]);
+    let old = Fake::new().set("cuda", "fake_version", 11_080);
     let expected = Error::TooOld {
         library: Library::Driver,
         found: "11.8".to_owned(),
@@ -229,7 +229,7 @@ fn kernels_that_do_not_compile_show_the_log() {
 
 #[test]
 fn a_driver_older_than_the_compiler_is_named_with_the_package_that_fits_it() {
-    let fake = Fake::with(&["VERSION=12040"]);
+    let fake = Fake::new().set("cuda", "fake_version", 12_040);
     fake.fail("cuModuleLoadData", 0, 222);
     let refused = CudaAccelerator::open(&fake.config()).err();
     let expected = Error::CompilerTooNew {

@@ -308,14 +308,14 @@ fn arguments_are_refused_before_anything_is_sent_and_break_nothing() {
 
 #[test]
 fn the_suite_of_communicators_passes_on_two_and_on_four_gpus() {
-    for (gpus, defines) in [(2, &[][..]), (4, &["GPUS=4"])] {
-        let fake = Fake::with_collectives_and(defines);
+    for gpus in [2_u8, 4] {
+        let fake = Fake::with_collectives().set("cuda", "fake_gpus", gpus.into());
         let accelerator = fake.open();
         let ranks: Vec<_> = (0..gpus)
-            .map(|gpu| (&accelerator, DeviceId::new(gpu)))
+            .map(|gpu| (&accelerator, DeviceId::new(gpu.into())))
             .collect();
         conformance::check_communicators(&ranks);
-        assert_eq!(fake.communicators(), (0, gpus as i64));
+        assert_eq!(fake.communicators(), (0, gpus.into()));
         drop(accelerator);
         fake.is_clean();
     }
@@ -333,7 +333,7 @@ fn the_suite_of_communicators_names_what_a_library_does_wrong() {
             "a reduce leaves the reduction on its root, and the others as they were",
         ),
     ] {
-        let fake = Fake::with_collectives_and(&[&format!("WRONG={wrong}")]);
+        let fake = Fake::with_collectives().set("nccl", "fake_wrong", wrong);
         let accelerator = fake.open();
         let ranks = [0, 1].map(|gpu| (&accelerator, DeviceId::new(gpu)));
         let violation = conformance::verify_communicators(&ranks).expect_err("it is done wrong");

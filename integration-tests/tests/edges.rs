@@ -552,6 +552,13 @@ fn the_book_has_every_variable_that_is_read() {
 }
 
 #[test]
+fn the_book_has_every_feature() {
+    let workspace = workspace();
+    let chapter = workspace.document(book::CRATES).unwrap_or_default();
+    report(book::feature_problems(&chapter, &workspace.members));
+}
+
+#[test]
 fn boards_and_alerts_name_metrics_that_are_served() {
     let (workspace, sources) = (workspace(), sources());
     report(book::MONITORING.into_iter().flat_map(|path| {

@@ -17,12 +17,11 @@
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101,
        INVALID_CONTEXT = 201, INVALID_HANDLE = 400, ALREADY_REGISTERED = 712, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL = 700 };
 
-#ifndef VERSION
-#define VERSION 13000
-#endif
-#ifndef GPUS
-#define GPUS 2
-#endif
+#define MOST_GPUS 4
+
+/* What a test may change before the first call. */
+int fake_version = 13000, fake_gpus = 2;
+
 #define GPU_BYTES (64ull << 20)
 
 /* What is alive, by kind, and mistakes that were made: what fake_count tells. */
@@ -35,7 +34,7 @@ static char failing[48];
 static int failing_after, failing_code;
 
 struct context { int gpu; unsigned long long used; int retained; };
-static struct context contexts[GPUS + 1];
+static struct context contexts[MOST_GPUS + 1];
 static __thread struct context *current[16];
 static __thread int depth;
 
@@ -168,8 +167,8 @@ void fake_fail(const char *name, int after, int code) {
 
 /* The driver. */
 
-int cuInit(unsigned flags) { BEGIN; return ends(flags ? INVALID_VALUE : GPUS ? OK : NO_DEVICE); }
-int cuDriverGetVersion(int *version) { BEGIN; *version = VERSION; return ends(OK); }
+int cuInit(unsigned flags) { BEGIN; return ends(flags ? INVALID_VALUE : fake_gpus ? OK : NO_DEVICE); }
+int cuDriverGetVersion(int *version) { BEGIN; *version = fake_version; return ends(OK); }
 int cuGetErrorName(unsigned code, const char **text) {
     *text = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : code == ILLEGAL ? "CUDA_ERROR_ILLEGAL_ADDRESS" : NULL;
     return *text ? OK : INVALID_VALUE;
@@ -178,10 +177,10 @@ int cuGetErrorString(unsigned code, const char **text) {
     *text = code == OUT_OF_MEMORY ? "out of memory" : code == ILLEGAL ? "an illegal memory access was encountered" : NULL;
     return *text ? OK : INVALID_VALUE;
 }
-int cuDeviceGetCount(int *count) { BEGIN; *count = GPUS; return ends(OK); }
+int cuDeviceGetCount(int *count) { BEGIN; *count = fake_gpus; return ends(OK); }
 int cuDeviceGet(int *device, int ordinal) {
     BEGIN;
-    if (ordinal < 0 || ordinal >= GPUS) return ends(INVALID_DEVICE);
+    if (ordinal < 0 || ordinal >= fake_gpus) return ends(INVALID_DEVICE);
     *device = 70 + ordinal; /* a handle is not a number */
     return ends(OK);
 }
@@ -324,7 +323,7 @@ static int bad(struct stream *stream) { return !stream || !HERE || stream->conte
 
 /* The default stream of the context that is current, where none is named: others than this crate use it. */
 static struct stream *named(void *stream) {
-    static struct stream defaults[GPUS + 1];
+    static struct stream defaults[MOST_GPUS + 1];
     if (stream || !HERE) return stream;
     struct stream *s = &defaults[HERE - contexts];
     if (!s->context) {

@@ -12,17 +12,12 @@
 
 #include "host.h"
 
-#ifndef NCCL_VERSION
-#define NCCL_VERSION 23007
-#endif
+/* What a test may change before the first call. */
+int fake_version = 23007;
 /* Whether nobody is told when another rank has aborted, as happens where nothing is sent meanwhile. */
-#ifndef QUIET
-#define QUIET 0
-#endif
+int fake_quiet;
 /* The number of a collective that is done wrong, for tests of what finds that. */
-#ifndef WRONG
-#define WRONG 0
-#endif
+int fake_wrong;
 
 enum { OK = 0, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE = 6, IN_PROGRESS = 7 };
 enum { RANKS = 8 };
@@ -69,7 +64,7 @@ void fake_refuse(int rank, int code) {
 /* How to bring a stream up to date: given by the test, as this library does not know the driver. */
 void fake_streams(int (*function)(void *)) { synchronize = function; }
 
-int ncclGetVersion(int *version) { *version = NCCL_VERSION; return OK; }
+int ncclGetVersion(int *version) { *version = fake_version; return OK; }
 int ncclGetUniqueId(char *id) {
     memset(id, 0, 128);
     pthread_mutex_lock(&lock);
@@ -150,7 +145,7 @@ static void perform(struct clique *c) {
     }
     for (int r = 0; r < c->world; ++r) {
         struct call *call = &c->calls[r];
-        int wrong = call->what == WRONG, last = r == c->world - 1, block = wrong ? 0 : r;
+        int wrong = call->what == fake_wrong, last = r == c->world - 1, block = wrong ? 0 : r;
         if ((call->what == ALL_REDUCE || call->what == BROADCAST) && !(wrong && last)) memcpy((void *)call->to, whole, bytes);
         if (call->what == REDUCE && (wrong || r == call->root)) memcpy((void *)call->to, whole, bytes);
         if (call->what == ALL_GATHER) memcpy((void *)call->to, whole, bytes * (c->world - wrong));
@@ -210,7 +205,7 @@ int ncclCommGetAsyncError(struct comm *comm, unsigned *state) {
     pthread_mutex_lock(&lock);
     struct clique *c = comm->clique;
     int waits = c->joined < c->world || c->turn < comm->turn || comm->answers-- > 0;
-    *state = c->aborted && !comm->shrunk && !QUIET ? REMOTE : waits && !comm->shrunk ? IN_PROGRESS : OK;
+    *state = c->aborted && !comm->shrunk && !fake_quiet ? REMOTE : waits && !comm->shrunk ? IN_PROGRESS : OK;
     if (*state == OK && comm->birth) {
         *comm->birth = comm->child ? comm->child : part_of(comm);
         comm->birth = NULL;

@@ -25,8 +25,15 @@ pub(crate) fn compiled(source: &str, name: &str, defines: &[&str]) -> PathBuf {
     let folder = scratch().join("c").join(format!("{hash:016x}"));
     let result = folder.join(name);
     if !result.exists() {
-        // Moved to its place as a whole, as other tests may be doing the same.
         fs::create_dir_all(&folder).expect("the target folder is writable");
+        // What other tests are making is waited for.
+        let lock = fs::File::create(folder.join("lock")).expect("the target folder is writable");
+        lock.lock()
+            .expect("files of the target folder can be locked");
+        if result.exists() {
+            return result;
+        }
+        // Moved to its place as a whole, as the maker may be killed.
         let beside = tempfile::tempdir_in(&folder).expect("the target folder is writable");
         let made = beside.path().join(name);
         compile(source, &made, defines);

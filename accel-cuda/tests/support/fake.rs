@@ -45,10 +45,10 @@ impl Fake {
         Self::with(&[])
     }
 
-    /// With these preprocessor variables in the sources.
+    /// With these preprocessor variables in the source of the compiler.
     pub(crate) fn with(defines: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder for libraries");
-        for name in ["cuda", "nvrtc", "nccl"] {
+        for (name, defines) in [("cuda", &[][..]), ("nvrtc", defines), ("nccl", &[])] {
             let file = folder.path().join(format!("lib{name}.so"));
             let made = cc::compiled(&format!("fake_{name}.c"), "lib.so", defines);
             fs::copy(made, file).expect("the folder is writable");
@@ -59,14 +59,9 @@ impl Fake {
 
     /// With collectives between the threads of this process.
     pub(crate) fn with_collectives() -> Self {
-        Self::with_collectives_and(&[])
-    }
-
-    /// The same with these preprocessor variables in the sources.
-    pub(crate) fn with_collectives_and(defines: &[&str]) -> Self {
         type Drain = unsafe extern "C" fn(*mut c_void) -> c_int;
         type Streams = unsafe extern "C" fn(Drain);
-        let fake = Self::with(defines);
+        let fake = Self::new();
         let nccl = load(&fake.file("nccl"));
         // SAFETY: the type is that of the source.
         let drain = unsafe { fake.driver.get::<Drain>("fake_drain") }.expect("the source has it");
@@ -162,6 +157,17 @@ impl Fake {
         let refuse = unsafe { library.get::<Refuse>("fake_refuse") }.expect("the source has it");
         // SAFETY: the function takes any numbers.
         unsafe { refuse(rank, code) };
+    }
+
+    /// With another number in a library that stays loaded and nobody has called yet.
+    pub(crate) fn set(self, library: &str, number: &str, value: c_int) -> Self {
+        let library = load(&self.file(library));
+        // SAFETY: the type is that of the source.
+        let number = unsafe { library.get::<*mut c_int>(number.as_bytes()) };
+        let number = number.expect("the source has it");
+        // SAFETY: the library is loaded, and no thread reads it yet.
+        unsafe { **number = value };
+        self
     }
 
     /// Lets a call of a function fail, after so many that do not.

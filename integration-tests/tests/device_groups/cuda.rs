@@ -91,12 +91,12 @@ fn free_addresses(count: u32) -> Vec<String> {
 
 /// A GPU for each of four ranks.
 pub(crate) fn four_gpus() -> Fake {
-    Fake::with_collectives_and(&["GPUS=4"])
+    Fake::with_collectives().set("cuda", "fake_gpus", 4)
 }
 
 /// The same where only the group tells that a rank has gone.
 fn four_quiet_gpus() -> Fake {
-    Fake::with_collectives_and(&["GPUS=4", "QUIET=1"])
+    four_gpus().set("nccl", "fake_quiet", 1)
 }
 
 /// Runs every rank with a backend of its own, which sees the GPU of its number.
@@ -255,7 +255,7 @@ fn route(
 #[test]
 fn where_one_rank_has_no_nccl_or_another_all_go_through_host_memory_and_say_who() {
     let fake = four_gpus();
-    let other = Fake::with_collectives_and(&["GPUS=4", "NCCL_VERSION=22803"]);
+    let other = four_gpus().set("nccl", "fake_version", 22_803);
     let without = |gpu| {
         let nowhere = fake
             .libraries()

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::documents;
 use crate::errors;
 use crate::source::Source;
+use crate::workspace::Member;
 
 /// Where the chapters are.
 const CHAPTERS: &str = "docs/book/src/";
@@ -15,6 +16,10 @@ const CONTENTS: &str = "docs/book/src/SUMMARY.md";
 pub(crate) const SETTINGS: &str = "docs/book/src/settings.md";
 /// What the names of these begin with.
 const PREFIXES: [&str; 2] = ["MESHWORK_", "DTENSOR_"];
+/// The chapter with the features of all libraries.
+pub(crate) const CRATES: &str = "docs/book/src/crates.md";
+/// Where they are in it.
+const FEATURES: &str = "## Features";
 /// The files that name metrics.
 pub(crate) const MONITORING: [&str; 3] = [
     "docs/book/src/monitoring.md",
@@ -95,9 +100,77 @@ pub(crate) fn unknown_metrics(path: &str, text: &str, sources: &[Source]) -> Vec
         .collect()
 }
 
+/// Features of libraries without a row in the table, and rows of what is no feature.
+pub(crate) fn feature_problems(chapter: &str, members: &[Member]) -> Vec<String> {
+    let section = chapter.split_once(FEATURES).map_or("", |(_, rest)| rest);
+    let rows = section.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split(" | ");
+        Some([quoted(cells.next()?), quoted(cells.next()?)])
+    });
+    let listed: BTreeSet<[&str; 2]> = rows
+        .flat_map(|[packages, features]| {
+            let of = move |package| features.clone().map(move |feature| [package, feature]);
+            packages.flat_map(of)
+        })
+        .collect();
+    let published = members.iter().filter(|member| {
+        let publish = member
+            .manifest
+            .get("package")
+            .and_then(|it| it.get("publish"));
+        publish.is_some_and(toml::Value::is_table)
+    });
+    let there: BTreeSet<[&str; 2]> = published
+        .flat_map(|member| {
+            let features = member
+                .manifest
+                .get("features")
+                .and_then(toml::Value::as_table);
+            let names = features.into_iter().flat_map(toml::Table::keys);
+            let names = names.filter(|name| *name != "default");
+            names.map(|name| [member.package.as_str(), name])
+        })
+        .collect();
+    let wrong = listed.symmetric_difference(&there);
+    wrong
+        .map(|[package, feature]| {
+            format!("{CRATES}: `{feature}` of {package} is there or in the table, not both")
+        })
+        .collect()
+}
+
+/// What stands in a cell as code.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> + Clone {
+    cell.trim_start_matches('`')
+        .split('`')
+        .step_by(2)
+        .filter(|code| !code.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn features_are_in_the_table_and_nothing_else_is() {
+        let member = |package: &str, manifest: &str| Member {
+            folder: package.to_owned(),
+            package: package.to_owned(),
+            edges: Vec::new(),
+            manifest: manifest.parse().unwrap(),
+        };
+        let own = "package.publish.workspace = true\nfeatures = { default = [], a = [], b = [] }";
+        let members = [
+            member("x", own),
+            member("y", own),
+            member("z", "package.publish = false\nfeatures = { c = [] }"),
+        ];
+        let table = "## Features\n\n| crate | feature |\n|---|---|\n";
+        let problems = |rows: &str| feature_problems(&format!("{table}{rows}"), &members);
+        assert_eq!(problems("| `x`, `y` | `a`, `b` | no | `d` |\n"), [""; 0]);
+        let wrong = problems("| `x` | `a`, `c` | no | |\n| `y` | `a`, `b` | no | |\n");
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+    }
 
     #[test]
     fn variables_that_a_library_reads_are_in_the_settings() {

@@ -158,8 +158,16 @@ fn manifest_problem(member: &Member) -> Vec<String> {
         table.and_then(|value| value.get("workspace")) == Some(&toml::Value::Boolean(true))
     };
     let package = member.manifest.get("package");
-    for key in ["version", "edition", "rust-version", "license"] {
-        if !inherits(package.and_then(|package| package.get(key))) {
+    // What a page of a registry shows.
+    let shown: &[_] = match inherits(package.and_then(|package| package.get("publish"))) {
+        true => &["readme", "keywords", "categories"],
+        false => &[],
+    };
+    for key in ["version", "edition", "rust-version", "license"]
+        .iter()
+        .chain(shown)
+    {
+        if !inherits(package.and_then(|package| package.get(*key))) {
             problems.push(format!(
                 "{file}: {key} is not the workspace's: write `{key}.workspace = true` in [package]"
             ));
@@ -343,6 +351,15 @@ mod tests {
         let mut wrong = member("layout", &[]);
         wrong.manifest.remove("lints");
         check(&manifest_problems(&[wrong]), &["in [lints]"]);
+        let mut published = member("layout", &[]);
+        let inherited: toml::Value =
+            toml::Table::from_iter([("workspace".into(), true.into())]).into();
+        published.manifest["package"]
+            .as_table_mut()
+            .unwrap()
+            .insert("publish".into(), inherited);
+        let expected = ["readme", "keywords", "categories"];
+        check(&manifest_problems(&[published]), &expected);
     }
 
     #[test]
