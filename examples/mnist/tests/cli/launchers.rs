@@ -173,13 +173,14 @@ fn assert_same_losses(launcher: &mut Command) {
 fn workers_that_torchrun_starts_again_go_on_from_their_checkpoint() {
     // torchrun makes one dollar sign of two.
     const RUN: &str = r#"echo $$$$ >process-$RANK-$TORCHELASTIC_RESTART_COUNT
-        exec "$0" --epochs 60 --global-batch 16 --data . --checkpoint saved \
+        exec "$0" --epochs 60 --lr 0.01 --global-batch 16 --data . --checkpoint saved \
             --json attempt-$TORCHELASTIC_RESTART_COUNT.json"#;
     let Some(torchrun) = Need::Torchrun.or_skip(installed("torchrun")) else {
         return;
     };
     let folder = data_folder();
-    let (own, _) = losses_and_accuracy(folder.path(), &["--epochs", "60", "--workers", "2"]);
+    let args = ["--epochs", "60", "--lr", "0.01", "--workers", "2"];
+    let (own, _) = losses_and_accuracy(folder.path(), &args);
     let mut command = Command::new(torchrun);
     in_job(&mut command, folder.path());
     command.args(["--standalone", "--nproc-per-node=2", "--max-restarts=1"]);
