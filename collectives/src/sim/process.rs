@@ -2,6 +2,7 @@
 
 mod change;
 mod member;
+mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

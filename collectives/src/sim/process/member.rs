@@ -5,19 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use super::streams::{means, record};
 use super::{AGAIN, End, Greeting, Look, Parcel, Process, Stage, Surroundings, TIMEOUTS};
 use crate::agreement::MemberId;
-use crate::links::{Incoming, Links, Outgoing, Scratch};
 use crate::membership::{Action, Event, Membership};
 use crate::schedule::Collective;
-use crate::sim::net::{MILLISECOND, Reader, Time, Writer};
+use crate::sim::net::{MILLISECOND, Time};
 use crate::sim::oracle::Place;
 use crate::sim::program::{
     BETWEEN_CENSUSES, Begin, Finished, Means, Plan, Step, Task, contribution, list_of, words_of,
 };
 use crate::wire::{
-    MemberProcess, MemberRecord, Message, Newcomer, NewcomerOffer, decode_newcomers,
-    encode_newcomers,
+    MemberProcess, Message, Newcomer, NewcomerOffer, decode_newcomers, encode_newcomers,
 };
 use crate::{LossCause, Member, OperationError, Rank};
 
@@ -464,49 +463,5 @@ struct Asked(AtomicBool);
 impl Wake for Asked {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// What a process tells of itself.
-fn record(me: MemberProcess, around: &Surroundings) -> MemberRecord {
-    let place = around.hosts[me.member_id as usize];
-    let mut host = [1; 16];
-    host[..8].copy_from_slice(&place.to_le_bytes());
-    MemberRecord {
-        incarnation: me.incarnation,
-        process: me.member_id,
-        host,
-    }
-}
-
-/// Streams to and from all members.
-fn means(
-    me: MemberProcess,
-    epoch: &Epoch,
-    records: &[MemberRecord],
-    around: &mut Surroundings,
-) -> Means {
-    let mut streams = Vec::new();
-    for (&member_id, record) in epoch.member_ids.iter().zip(records) {
-        let incarnation = record.incarnation;
-        let member = MemberProcess {
-            member_id,
-            incarnation,
-        };
-        streams.push((member != me).then(|| {
-            let mut wire = |from: MemberProcess, to: MemberProcess| {
-                let wire = around.wires.entry((epoch.number, from, to));
-                wire.or_default().clone()
-            };
-            let way = (me.member_id, member.member_id);
-            let outgoing = Writer::new(&wire(me, member), &around.net, way);
-            let incoming = Reader::new(&wire(member, me), &around.net);
-            let streams: (Outgoing, Incoming) = (Box::new(outgoing), Box::new(incoming));
-            streams
-        }));
-    }
-    Means {
-        links: Links::new(streams),
-        scratch: Scratch::new(),
     }
 }
