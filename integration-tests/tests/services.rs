@@ -7,6 +7,8 @@
 
 #[path = "services/google.rs"]
 mod google;
+#[path = "services/kubeflow.rs"]
+mod kubeflow;
 #[path = "services/kubernetes.rs"]
 mod kubernetes;
 #[path = "services/loopback.rs"]

@@ -21,6 +21,8 @@ pub enum Need {
     Gpu,
     /// The loopback address of IPv6.
     Ipv6,
+    /// Kubeflow's models of its interface, for Python.
+    Kubeflow,
     /// Kubernetes' API server and its etcd.
     Kubernetes,
     /// The program `mpiexec.hydra` of MPICH.
@@ -60,6 +62,7 @@ impl Need {
         Self::Google,
         Self::Gpu,
         Self::Ipv6,
+        Self::Kubeflow,
         Self::Kubernetes,
         Self::Mpich,
         Self::Mpirun,
@@ -126,6 +129,7 @@ impl Need {
             Self::Google => "google",
             Self::Gpu => "gpu",
             Self::Ipv6 => "ipv6",
+            Self::Kubeflow => "kubeflow",
             Self::Kubernetes => "kubernetes",
             Self::Mpich => "mpich",
             Self::Mpirun => "mpirun",
@@ -155,6 +159,10 @@ impl Need {
             }
             Self::Gpu => "accel-cuda/VERIFIED.md says what it takes",
             Self::Ipv6 => "give the loopback interface the address ::1",
+            Self::Kubeflow => {
+                "pip install kubeflow-trainer-api pyyaml, for python3 or for the Python that \
+                 MESHWORK_PYTHON names"
+            }
             Self::Kubernetes => {
                 "install etcd (Debian: etcd-server) and build the server by \
                  integration-tests/tests/services/kubernetes/build.sh"
@@ -213,8 +221,8 @@ mod tests {
         assert_eq!(
             refused,
             "MESHWORK_REQUIRE=gpu,slrum: no test needs `slrum`: write `all`, or some of chromium, \
-             cublas, cuda-wheels, google, gpu, ipv6, kubernetes, mpich, mpirun, namespaces, \
-             openssl, pjrt, ray, slurm, ssh, strace, tmux, torchrun with commas"
+             cublas, cuda-wheels, google, gpu, ipv6, kubeflow, kubernetes, mpich, mpirun, \
+             namespaces, openssl, pjrt, ray, slurm, ssh, strace, tmux, torchrun with commas"
         );
     }
 

@@ -6,9 +6,10 @@ use crate::workspace::Workspace;
 const IMAGE: &str = "Dockerfile";
 const MANIFEST: &str = "docs/book/src/files/job.yaml";
 /// Those for other controllers, whose processes meet at the address that all know.
-const OTHERS: [&str; 2] = [
+const OTHERS: [&str; 3] = [
     "docs/book/src/files/jobset.yaml",
     "docs/book/src/files/trainjob.yaml",
+    "docs/book/src/files/trainjob-plain.yaml",
 ];
 
 /// What cannot be as the two files say.
