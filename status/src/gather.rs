@@ -30,7 +30,7 @@ use crate::report::StatusSource;
 use crate::settings::Settings;
 use crate::{json, operations, process};
 
-use scope::steward;
+use scope::aggregator;
 pub(crate) use scope::{Asker, Part, Scope, Subject};
 
 /// How long a rank may take that speaks for itself: one that works answers at once.
@@ -38,11 +38,11 @@ const PATIENCE: Duration = Duration::from_millis(700);
 /// How long one may take that asks others.
 const PART_PATIENCE: Duration = Duration::from_millis(1600);
 /// How long one may take that puts the whole job together.
-const STEWARD_PATIENCE: Duration = Duration::from_millis(2500);
+const AGGREGATOR_PATIENCE: Duration = Duration::from_millis(2500);
 /// How long all of it may take, so that whoever looks has an answer in the time of a request.
 const ALL: Duration = Duration::from_secs(3);
-/// The same after a steward has given none.
-const WITHOUT_STEWARD: Duration = Duration::from_secs(2);
+/// The same after an aggregator has given none.
+const WITHOUT_AGGREGATOR: Duration = Duration::from_secs(2);
 /// How long what was gathered is said again.
 const FRESH: Duration = Duration::from_millis(450);
 /// Answers that are kept.
@@ -90,17 +90,17 @@ impl Gatherer {
             return text;
         }
         let members = self.source.members();
-        let steward = match asker {
-            Asker::Looker => steward(self.me(), members.len(), &state.silent),
+        let aggregator = match asker {
+            Asker::Looker => aggregator(self.me(), members.len(), &state.silent),
             Asker::Rank => None,
         };
         let mut until = Instant::now() + ALL;
-        if let Some(steward) = steward {
-            match self.by_way_of(steward, &members).await {
+        if let Some(aggregator) = aggregator {
+            match self.by_way_of(aggregator, &members).await {
                 Some(text) => return state.keep(None, text),
-                None => state.silent.insert(steward),
+                None => state.silent.insert(aggregator),
             };
-            until = Instant::now() + WITHOUT_STEWARD;
+            until = Instant::now() + WITHOUT_AGGREGATOR;
         }
         let lines = self.gather(&Scope::ALL, &state.silent, until).await;
         let at = self.began.elapsed().as_secs_f64();
@@ -185,11 +185,11 @@ impl Gatherer {
     }
 
     /// What another has put together, or nothing if it does not answer.
-    async fn by_way_of(&self, steward: u32, members: &[String]) -> Option<String> {
+    async fn by_way_of(&self, aggregator: u32, members: &[String]) -> Option<String> {
         let ask = Ask {
-            target: self.directory(members).find(steward)?,
+            target: self.directory(members).find(aggregator)?,
             path: Asker::RELAYED.to_owned(),
-            patience: STEWARD_PATIENCE,
+            patience: AGGREGATOR_PATIENCE,
             until: None,
         };
         let said = ask_all(self.settings.token.as_ref(), vec![ask]).await;

@@ -27,7 +27,7 @@ pub(crate) enum Asker {
 }
 
 impl Asker {
-    /// Where the steward is asked by another rank.
+    /// Where the aggregator is asked by another rank.
     pub(crate) const RELAYED: &'static str = "/job.json?relayed";
 
     pub(crate) fn of(query: Option<&str>) -> Self {
@@ -40,7 +40,7 @@ impl Asker {
 
 /// The rank that puts a job together for the one that is asked: the last that was not silent. Where
 /// there are few it is not worth the way, and the one asked does it itself: `None`.
-pub(crate) fn steward(me: u32, world: usize, silent: &HashSet<u32>) -> Option<u32> {
+pub(crate) fn aggregator(me: u32, world: usize, silent: &HashSet<u32>) -> Option<u32> {
     let world = u32::try_from(world).map_or(MOST, |world| world.min(MOST));
     if world as usize <= FAN_OUT + 1 {
         return None;
@@ -154,16 +154,16 @@ mod tests {
     #[test]
     fn of_many_ranks_the_last_that_speaks_puts_the_job_together() {
         let silent = HashSet::from([98, 99]);
-        assert_eq!(steward(0, 1000, &silent), Some(999));
-        assert_eq!(steward(999, 1000, &silent), None);
-        assert_eq!(steward(0, 100, &silent), Some(97));
-        assert_eq!(steward(97, 100, &silent), None);
-        assert_eq!(steward(99, 100, &silent), Some(97));
+        assert_eq!(aggregator(0, 1000, &silent), Some(999));
+        assert_eq!(aggregator(999, 1000, &silent), None);
+        assert_eq!(aggregator(0, 100, &silent), Some(97));
+        assert_eq!(aggregator(97, 100, &silent), None);
+        assert_eq!(aggregator(99, 100, &silent), Some(97));
         for few in 0..=33 {
-            assert_eq!(steward(0, few, &HashSet::new()), None);
+            assert_eq!(aggregator(0, few, &HashSet::new()), None);
         }
         let all = (0..100).collect();
-        assert_eq!(steward(0, 100, &all), None);
+        assert_eq!(aggregator(0, 100, &all), None);
     }
 
     #[test]
