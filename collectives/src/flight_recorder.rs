@@ -24,14 +24,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::contract::{Call, Contract, Kind, site};
-use crate::operation::Request;
 use crate::session::GroupId;
 use crate::wait_for_graph::{HeldGroup, MessageCounts, WaitEdge, WaitId};
 use crate::{Member, OperationError, Rank};
 
 use clock::{Clock, Tick};
-use journal::Journal;
 pub(crate) use journal::{Ending, MediumKind, Serial};
+use journal::{Journal, Operation};
 use long::LongWaits;
 use totals::moved;
 pub(crate) use totals::{Carried, Totals};
@@ -88,7 +87,8 @@ pub(crate) struct OperationLog {
     log: Arc<Log>,
     clock: Clock,
     last: Serial,
-    /// By what the last operation goes, and what it moves.
+    /// When the last operation began, by what, and what it moves.
+    began: Tick,
     medium: MediumKind,
     moved: u64,
 }
@@ -124,27 +124,29 @@ impl OperationLog {
         let _ = self.log.part_of.set(whole);
     }
 
-    /// The number of the next operation, which goes by this medium.
+    /// Notes that an operation begins.
     #[inline]
-    pub(crate) fn next(&mut self, contract: &Contract, medium: MediumKind) -> Serial {
-        self.last = self.last.next();
-        self.medium = medium;
-        self.moved = moved(contract);
-        self.last
-    }
-
-    /// Notes that the operation with the last number begins.
-    ///
-    /// Before it waits for anybody, but after its call is on its way, where it can be: what this
-    /// takes is then a part of what the others take to hear it.
-    #[inline]
-    pub(crate) fn begin(&self, request: &Request) {
+    pub(crate) fn begin(
+        &mut self,
+        contract: &Contract,
+        caller: &'static Location<'static>,
+        medium: MediumKind,
+    ) -> Serial {
         if cfg!(meshwork_bare) {
-            return;
+            return Serial::default();
         }
+        let operation = Operation {
+            contract: *contract,
+            caller,
+            medium,
+        };
+        self.last = self.last.next();
+        (self.began, self.medium) = (self.clock.now(), medium);
+        self.moved = moved(contract);
         let journal = &self.log.journal;
-        journal.begin(self.clock.now(), request, self.medium);
+        journal.begin(self.last, self.began, operation);
         journal.thread.store(thread(), Ordering::Relaxed);
+        self.last
     }
 
     /// Calls for messages to another rank of the group so far, and for messages from it.
@@ -179,9 +181,10 @@ impl OperationLog {
         if cfg!(meshwork_bare) {
             return;
         }
-        let journal = &self.log.journal;
-        let ticks = journal.end(self.last, self.clock.now(), how);
-        journal.counters(self.medium).count(self.moved, ticks);
+        let (journal, now) = (&self.log.journal, self.clock.now());
+        journal.end(self.last, now, how);
+        let counters = journal.counters(self.medium);
+        counters.count(self.moved, self.began.until(now));
     }
 
     pub(crate) fn stall_observer(&self) -> StallObserver {
@@ -232,6 +235,7 @@ impl FlightRecorder {
             log,
             clock: self.clock,
             last: Serial::default(),
+            began: self.clock.now(),
             medium: MediumKind::Memory,
             moved: 0,
         };

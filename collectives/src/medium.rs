@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::contract::Contract;
 use crate::failure::Failure;
-use crate::flight_recorder::{MediumKind, OperationLog};
+use crate::flight_recorder::{MediumKind, OperationLog, Serial};
 use crate::links::LinkMedium;
 use crate::operation::{Carried, Request, Work, WorkKind};
 use crate::schedule::Algorithm;
@@ -117,32 +117,25 @@ impl Medium {
     ) -> Result<(), Failure> {
         match self {
             Self::Shm(communicator) => {
-                let observer = ShmObserver {
+                let observer = ShmStallObserver {
                     conditions,
-                    request,
+                    serial: request.serial,
                 };
                 let waiter = communicator.waiter(conditions.limit, &observer);
                 communicator.run(request, &waiter, work)
             }
-            Self::Links(links) => {
-                conditions.log.begin(request);
-                links.run(conditions, request, work)
-            }
+            Self::Links(links) => links.run(conditions, request, work),
         }
     }
 }
 
 /// Looks on while an operation waits for ranks that share memory with this one.
-struct ShmObserver<'a> {
+struct ShmStallObserver<'a> {
     conditions: &'a Conditions<'a>,
-    request: &'a Request,
+    serial: Serial,
 }
 
-impl WaitObserver for ShmObserver<'_> {
-    fn begins(&self) {
-        self.conditions.log.begin(self.request);
-    }
-
+impl WaitObserver for ShmStallObserver<'_> {
     fn over(&self) -> bool {
         self.conditions.failure.borrow().is_some()
     }
@@ -155,6 +148,6 @@ impl WaitObserver for ShmObserver<'_> {
             ..
         } = self.conditions;
         let awaited = members[place].rank();
-        context.waits(&log.stall_observer(), self.request.serial, awaited);
+        context.waits(&log.stall_observer(), self.serial, awaited);
     }
 }

@@ -243,7 +243,7 @@ impl Session {
             contract,
             digest: spec.digest,
             caller: spec.caller,
-            serial: self.log.next(&contract, self.medium.kind()),
+            serial: self.log.begin(&contract, spec.caller, self.medium.kind()),
         };
         let conditions = Conditions {
             rank: self.rank,

@@ -24,7 +24,6 @@ use super::clock::Tick;
 use super::totals::Counters;
 use crate::Rank;
 use crate::contract::{Contract, Kind};
-use crate::operation::Request;
 use crate::schedule::Algorithm;
 
 /// Operations that are remembered of a group.
@@ -127,15 +126,14 @@ impl Journal {
         }
     }
 
-    /// Notes an operation, whose number is greater than all before.
+    /// Notes an operation under a number greater than all before.
     #[inline]
-    pub(super) fn begin(&self, now: Tick, request: &Request, medium: MediumKind) {
-        let Request {
+    pub(super) fn begin(&self, serial: Serial, now: Tick, operation: Operation) {
+        let Operation {
             contract,
             caller,
-            serial,
-            ..
-        } = *request;
+            medium,
+        } = operation;
         let slot = &self.slots[place(serial)];
         slot.serial.store(0, Ordering::Relaxed);
         // Nobody who sees a word of this operation takes it for one of the slot's last.
@@ -152,21 +150,15 @@ impl Journal {
         self.last.store(serial.0, Ordering::Release);
     }
 
-    /// Notes that the last operation is over. Returns how many ticks it took.
+    /// Notes that the last operation is over.
     #[inline]
-    pub(super) fn end(&self, serial: Serial, now: Tick, how: Ending) -> u64 {
+    pub(super) fn end(&self, serial: Serial, now: Tick, how: Ending) {
         let how_bit = u64::from(how == Ending::Failed);
         let slot = &self.slots[place(serial)];
-        debug_assert_eq!(
-            slot.serial.load(Ordering::Relaxed),
-            serial.0,
-            "what ends has begun"
-        );
         slot.ended.store(now.0 << 1 | how_bit, Ordering::Release);
         if how == Ending::Well {
             self.finish(serial);
         }
-        Tick(slot.began.load(Ordering::Relaxed) >> 1).until(now)
     }
 
     /// Notes that nobody waits for this rank in the last operation any more.
@@ -229,6 +221,14 @@ impl Journal {
     }
 }
 
+/// What a journal is told of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operation {
+    pub(super) contract: Contract,
+    pub(super) caller: &'static Location<'static>,
+    pub(super) medium: MediumKind,
+}
+
 #[inline]
 fn codes(contract: &Contract) -> u64 {
     let codes = u32::from_le_bytes([
@@ -274,8 +274,7 @@ mod tests {
         *choices.nth(skipped).unwrap()
     }
 
-    /// The call of an operation, and by what it goes.
-    fn operation(number: u64) -> (Request, MediumKind) {
+    fn operation(number: u64) -> Operation {
         let contract = Contract {
             epoch: 3,
             group: 7,
@@ -287,27 +286,24 @@ mod tests {
             op: of(&[None, Some(ReduceOp::Max), Some(ReduceOp::Mean)], number),
             root: of(&[None, Some(Rank::CHIEF), Some(Rank::new(9))], number),
         };
-        let request = Request {
-            serial: Serial(number),
-            ..Request::unrecorded(contract)
-        };
-        (
-            request,
-            of(&[MediumKind::Memory, MediumKind::Links], number),
-        )
+        Operation {
+            contract,
+            caller: Location::caller(),
+            medium: of(&[MediumKind::Memory, MediumKind::Links], number),
+        }
     }
 
     #[test]
     fn operations_are_read_as_they_were_written() {
         let journal = Journal::new(3, 7);
         for number in 1..=3 * LENGTH as u64 + 5 {
-            let (request, medium) = operation(number);
-            journal.begin(Tick(10 * number), &request, medium);
+            journal.begin(Serial(number), Tick(10 * number), operation(number));
             let how = of(&[Ending::Well, Ending::Failed], number);
-            assert_eq!(journal.end(Serial(number), Tick(10 * number + 1), how), 1);
+            journal.end(Serial(number), Tick(10 * number + 1), how);
             let record = journal.find(Serial(number)).unwrap();
-            assert_eq!(record.contract, request.contract);
-            assert_eq!(record.medium, medium);
+            let expected = operation(number);
+            assert_eq!(record.contract, expected.contract);
+            assert_eq!(record.medium, expected.medium);
             assert_eq!(record.began, Tick(10 * number));
             assert_eq!(record.ended, Some((Tick(10 * number + 1), how)));
             let kept = journal.records().map(|record| record.serial.0);
@@ -323,15 +319,14 @@ mod tests {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for number in 1..=OPERATIONS {
-                    let (request, medium) = operation(number);
-                    journal.begin(Tick(number), &request, medium);
+                    journal.begin(Serial(number), Tick(number), operation(number));
                     journal.end(Serial(number), Tick(number), Ending::Well);
                 }
             });
             while !writer.is_finished() {
                 for record in journal.records() {
                     let number = record.serial.0;
-                    assert_eq!(record.contract, operation(number).0.contract);
+                    assert_eq!(record.contract, operation(number).contract);
                     assert_eq!(record.began, Tick(number));
                     let ended = record.ended.is_none_or(|(tick, _)| tick == Tick(number));
                     assert!(ended, "{record:?}");

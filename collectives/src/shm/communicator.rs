@@ -225,7 +225,6 @@ impl<A: Atomic> ShmCommunicator<A> {
         waiter: &Waiter<'_>,
     ) -> Result<(), Failure> {
         let told = self.post_call(request, BufferLocation::Nothing, 0);
-        waiter.begins();
         self.await_peers(waiter, &told).map(drop)
     }
 

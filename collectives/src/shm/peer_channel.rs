@@ -62,7 +62,6 @@ impl<A: Atomic> ShmCommunicator<A> {
         }
         buffer_descriptor.write(&contract_words, &peer_channel.messages);
         peer_channel.messages.flag.set(number);
-        waiter.begins();
         let taken = &self.control_blocks[to].peer_channel(self.me).taken.0;
         let until = |tick: u32| self.wait(waiter, taken, tick, to);
         #[expect(clippy::cast_possible_truncation, reason = "a few slots")]
@@ -93,7 +92,6 @@ impl<A: Atomic> ShmCommunicator<A> {
         progress.messages = progress.messages.wrapping_add(1);
         let (number, mut tick) = (progress.messages, progress.ticks);
         let theirs = self.control_blocks[from].peer_channel(self.me);
-        waiter.begins();
         self.wait(waiter, &theirs.messages.flag, number, from)?;
         if !theirs
             .messages

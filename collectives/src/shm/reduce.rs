@@ -91,7 +91,6 @@ impl<A: Atomic> ShmCommunicator<A> {
         let first = 0..len.min(self.piece_elements::<T>());
         let pieces = len.div_ceil(self.piece_elements::<T>());
         let told = self.post_call(request, place, pieces as u64);
-        waiter.begins();
         if matches!(place, BufferLocation::Segment { .. }) && plan.receiver.is(self.me) {
             self.exposed = Some(whole);
         }

@@ -44,7 +44,6 @@ impl<A: Atomic> ShmCommunicator<A> {
             shown.store(*count as u64, Ordering::Relaxed);
         }
         let told = self.post_call(request, place, self.pieces(outgoing_blocks) as u64);
-        waiter.begins();
         if place == BufferLocation::Private {
             // Whatever the others say, it goes through slots: the first one is filled meanwhile.
             self.publish(waiter, 0, outgoing_blocks)?;

@@ -57,9 +57,6 @@ pub(crate) struct Waiter<'a> {
 
 /// Who looks on while an operation waits.
 pub(crate) trait WaitObserver {
-    /// The operation begins: the others are told of it, and nobody has been waited for.
-    fn begins(&self) {}
-
     /// Whether the group has failed meanwhile.
     fn over(&self) -> bool;
 
@@ -108,12 +105,6 @@ impl<'a> Waiter<'a> {
             observer,
             since: Cell::new(None),
         }
-    }
-
-    /// The others are told of the operation.
-    #[inline]
-    pub(super) fn begins(&self) {
-        self.observer.begins();
     }
 
     /// Whether the flag reaches the number in as short a time as is worth spinning for.
