@@ -42,7 +42,7 @@ pub trait Kernel: Sized {
 #[expect(unnameable_types, reason = "part of a sealed trait")]
 pub trait Carrier: Copy + Debug + 'static {
     /// The loops of `op` on such elements, `None` if these do not have the op, or other bits.
-    fn loops(element: ElementType, op: ReduceOp) -> Option<Loops<Self>>;
+    fn loops(element: ElementType, op: ReduceOp) -> Option<&'static Loops<Self>>;
 }
 
 /// One op on slices of equal length; of longer ones, on their beginnings.
@@ -125,7 +125,7 @@ kept_as!(i8 as u8, i16 as u16, f16 as u16, bf16 as u16);
 kept_as!(i32 as u32, f32 as u32, i64 as u64, f64 as u64);
 
 impl Carrier for bool {
-    fn loops(element: ElementType, op: ReduceOp) -> Option<Loops<Self>> {
+    fn loops(element: ElementType, op: ReduceOp) -> Option<&'static Loops<Self>> {
         match element {
             ElementType::Bool => truth_loops::<Self>(op),
             _ => None,
@@ -134,7 +134,7 @@ impl Carrier for bool {
 }
 
 impl Carrier for u8 {
-    fn loops(element: ElementType, op: ReduceOp) -> Option<Loops<Self>> {
+    fn loops(element: ElementType, op: ReduceOp) -> Option<&'static Loops<Self>> {
         match element {
             ElementType::Bool => truth_loops::<Self>(op),
             ElementType::U8 => integer_loops::<Self, Self>(op),
@@ -145,7 +145,7 @@ impl Carrier for u8 {
 }
 
 impl Carrier for u16 {
-    fn loops(element: ElementType, op: ReduceOp) -> Option<Loops<Self>> {
+    fn loops(element: ElementType, op: ReduceOp) -> Option<&'static Loops<Self>> {
         match element {
             ElementType::U16 => integer_loops::<Self, Self>(op),
             ElementType::I16 => integer_loops::<i16, Self>(op),
@@ -157,7 +157,7 @@ impl Carrier for u16 {
 }
 
 impl Carrier for u32 {
-    fn loops(element: ElementType, op: ReduceOp) -> Option<Loops<Self>> {
+    fn loops(element: ElementType, op: ReduceOp) -> Option<&'static Loops<Self>> {
         match element {
             ElementType::U32 => integer_loops::<Self, Self>(op),
             ElementType::I32 => integer_loops::<i32, Self>(op),
@@ -168,7 +168,7 @@ impl Carrier for u32 {
 }
 
 impl Carrier for u64 {
-    fn loops(element: ElementType, op: ReduceOp) -> Option<Loops<Self>> {
+    fn loops(element: ElementType, op: ReduceOp) -> Option<&'static Loops<Self>> {
         match element {
             ElementType::U64 => integer_loops::<Self, Self>(op),
             ElementType::I64 => integer_loops::<i64, Self>(op),
@@ -178,7 +178,7 @@ impl Carrier for u64 {
     }
 }
 
-fn loops<T: Accumulate, O: Op<T::Wide>>() -> Loops<T::Bits> {
+const fn loops<T: Accumulate, O: Op<T::Wide>>() -> Loops<T::Bits> {
     Loops {
         reduce: reduce::<T, O>,
         fold: fold::<T, O>,
@@ -194,22 +194,22 @@ fn divide<T: Accumulate>(values: &mut [T::Bits], by: NonZeroU32) {
     }
 }
 
-fn truth_loops<T: Accumulate>(op: ReduceOp) -> Option<Loops<T::Bits>>
+fn truth_loops<T: Accumulate>(op: ReduceOp) -> Option<&'static Loops<T::Bits>>
 where
     And: Op<T::Wide>,
     Or: Op<T::Wide>,
     Xor: Op<T::Wide>,
 {
     match op {
-        ReduceOp::Min | ReduceOp::And => Some(loops::<T, And>()),
-        ReduceOp::Max | ReduceOp::Or => Some(loops::<T, Or>()),
-        ReduceOp::Xor => Some(loops::<T, Xor>()),
+        ReduceOp::Min | ReduceOp::And => Some(const { &loops::<T, And>() }),
+        ReduceOp::Max | ReduceOp::Or => Some(const { &loops::<T, Or>() }),
+        ReduceOp::Xor => Some(const { &loops::<T, Xor>() }),
         ReduceOp::Sum | ReduceOp::Product | ReduceOp::Mean => None,
     }
 }
 
 /// The loops of integers `T`, which are kept as `U`. Only what depends on the sign is `T`'s own.
-fn integer_loops<T, U>(op: ReduceOp) -> Option<Loops<U>>
+fn integer_loops<T, U>(op: ReduceOp) -> Option<&'static Loops<U>>
 where
     T: Accumulate<Bits = U>,
     U: Accumulate<Bits = U>,
@@ -222,32 +222,36 @@ where
     Max: Op<T::Wide>,
 {
     Some(match op {
-        ReduceOp::And => loops::<U, And>(),
-        ReduceOp::Or => loops::<U, Or>(),
-        ReduceOp::Xor => loops::<U, Xor>(),
-        ReduceOp::Product => loops::<U, Product>(),
-        ReduceOp::Min => loops::<T, Min>(),
-        ReduceOp::Max => loops::<T, Max>(),
-        ReduceOp::Sum => loops::<U, Sum>(),
+        ReduceOp::And => const { &loops::<U, And>() },
+        ReduceOp::Or => const { &loops::<U, Or>() },
+        ReduceOp::Xor => const { &loops::<U, Xor>() },
+        ReduceOp::Product => const { &loops::<U, Product>() },
+        ReduceOp::Min => const { &loops::<T, Min>() },
+        ReduceOp::Max => const { &loops::<T, Max>() },
+        ReduceOp::Sum => const { &loops::<U, Sum>() },
         // A mean is a sum until all contributions are in. What divides takes longest by far.
-        ReduceOp::Mean => Loops {
-            complete: |into, contributions, number| {
-                fold::<U, Sum>(into, contributions);
-                divide::<T>(into, number);
-            },
-            complete_pair: |into, from| {
-                reduce::<U, Sum>(into, from);
-                divide::<T>(into, TWO);
-            },
-            divide: divide::<T>,
-            ..loops::<U, Sum>()
-        },
+        ReduceOp::Mean => {
+            const {
+                &Loops {
+                    complete: |into, contributions, number| {
+                        fold::<U, Sum>(into, contributions);
+                        divide::<T>(into, number);
+                    },
+                    complete_pair: |into, from| {
+                        reduce::<U, Sum>(into, from);
+                        divide::<T>(into, TWO);
+                    },
+                    divide: divide::<T>,
+                    ..loops::<U, Sum>()
+                }
+            }
+        }
     })
 }
 
 const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
-fn float_loops<T: Accumulate>(op: ReduceOp) -> Option<Loops<T::Bits>>
+fn float_loops<T: Accumulate>(op: ReduceOp) -> Option<&'static Loops<T::Bits>>
 where
     Sum: Op<T::Wide>,
     Product: Op<T::Wide>,
@@ -255,23 +259,27 @@ where
     Max: Op<T::Wide>,
 {
     match op {
-        ReduceOp::Sum => Some(loops::<T, Sum>()),
-        ReduceOp::Mean => Some(Loops {
-            complete: mean::<T, Sum>,
-            complete_pair: mean_of_pair::<T, Sum>,
-            ..loops::<T, Sum>()
-        }),
-        ReduceOp::Product => Some(loops::<T, Product>()),
-        ReduceOp::Min => Some(loops::<T, Min>()),
-        ReduceOp::Max => Some(loops::<T, Max>()),
+        ReduceOp::Sum => Some(const { &loops::<T, Sum>() }),
+        ReduceOp::Mean => Some(
+            const {
+                &Loops {
+                    complete: mean::<T, Sum>,
+                    complete_pair: mean_of_pair::<T, Sum>,
+                    ..loops::<T, Sum>()
+                }
+            },
+        ),
+        ReduceOp::Product => Some(const { &loops::<T, Product>() }),
+        ReduceOp::Min => Some(const { &loops::<T, Min>() }),
+        ReduceOp::Max => Some(const { &loops::<T, Max>() }),
         ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => None,
     }
 }
 
 /// Half precision has loops of its own where the processor converts it.
 #[cfg(target_arch = "x86_64")]
-fn half_loops(op: ReduceOp) -> Option<Loops<u16>> {
-    fn converted<O: Op<f32>>() -> Loops<u16> {
+fn half_loops(op: ReduceOp) -> Option<&'static Loops<u16>> {
+    const fn converted<O: Op<f32>>() -> Loops<u16> {
         Loops {
             reduce: reduced::<O>,
             complete_pair: reduced::<O>,
@@ -293,21 +301,25 @@ fn half_loops(op: ReduceOp) -> Option<Loops<u16>> {
             .unwrap_or_else(|| mean::<f16, Sum>(into, contributions, number));
     }
     match op {
-        ReduceOp::Sum => Some(converted::<Sum>()),
-        ReduceOp::Mean => Some(Loops {
-            complete: divided,
-            complete_pair: mean_of_pair::<f16, Sum>,
-            ..converted::<Sum>()
-        }),
-        ReduceOp::Product => Some(converted::<Product>()),
-        ReduceOp::Min => Some(converted::<Min>()),
-        ReduceOp::Max => Some(converted::<Max>()),
+        ReduceOp::Sum => Some(const { &converted::<Sum>() }),
+        ReduceOp::Mean => Some(
+            const {
+                &Loops {
+                    complete: divided,
+                    complete_pair: mean_of_pair::<f16, Sum>,
+                    ..converted::<Sum>()
+                }
+            },
+        ),
+        ReduceOp::Product => Some(const { &converted::<Product>() }),
+        ReduceOp::Min => Some(const { &converted::<Min>() }),
+        ReduceOp::Max => Some(const { &converted::<Max>() }),
         ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => None,
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn half_loops(op: ReduceOp) -> Option<Loops<u16>> {
+fn half_loops(op: ReduceOp) -> Option<&'static Loops<u16>> {
     float_loops::<f16>(op)
 }
 

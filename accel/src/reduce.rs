@@ -34,7 +34,7 @@ use crate::{Element, ElementType, Error, ReduceOp};
 pub struct Reduction<T: Element> {
     element: ElementType,
     op: ReduceOp,
-    loops: Loops<T::Carried>,
+    loops: &'static Loops<T::Carried>,
 }
 
 impl<T: Element> Reduction<T> {
