@@ -23,6 +23,7 @@ mod gather;
 mod kernel;
 mod mapping;
 mod peer_channel;
+mod prefetch;
 mod reduce;
 mod registry;
 mod span;

@@ -100,6 +100,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         }
         match &self.await_peers(waiter, &told)? {
             DataPath::Small => {
+                self.prefetch_next_small(size_of_val(buffer));
                 self.reduce_small(buffer, plan);
                 Ok(())
             }

@@ -59,6 +59,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         };
         match &data_path {
             DataPath::Small => {
+                self.prefetch_next_small(size_of_val(transfer.outgoing_blocks.input));
                 let sources = self.small_sources::<T>(&receives)?;
                 self.finish(transfer, &sources);
                 Ok(())
