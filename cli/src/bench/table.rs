@@ -64,7 +64,7 @@ pub(super) fn row(out: &mut dyn Write, wanted: &Bench, row: &Row) -> io::Result<
         let (peer, name) = (wanted.peer(), wanted.operation().name());
         return writeln!(
             out,
-            "{peer},{name}{wrong},{ranks},{bytes},{micros:.2},{algorithm:.4},{bus:.4}"
+            "{peer},{name}{wrong},{ranks},{bytes},{micros:.3},{algorithm:.4},{bus:.4}"
         );
     }
     writeln!(
