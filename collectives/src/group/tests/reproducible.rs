@@ -26,7 +26,7 @@ fn depends_on_the_contributions_alone<T: Element>(
     communication: Communication,
     from_f32: impl Fn(f32) -> T + Sync,
 ) {
-    const LEN: usize = 1003;
+    const LEN: usize = 257;
     let of_rank = |rank| contribution(rank, LEN).into_iter().map(&from_f32).collect();
     let contributions: Vec<Vec<T>> = (0..world as usize).map(of_rank).collect();
     over.run(world, |mut group| {
