@@ -37,6 +37,7 @@ mod unused;
 mod workspace;
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use layers::{Layer, MayUse};
 use modules::Cycle;
@@ -546,13 +547,13 @@ fn links_in_documents_lead_somewhere() {
 
 #[test]
 fn the_book_is_whole_and_its_programs_are_compiled() {
-    report(book::problems(&documents(), &sources()));
+    report(book::problems(&documents(), sources()));
 }
 
 #[test]
 fn the_book_has_every_variable_that_is_read() {
     let settings = workspace().document(book::SETTINGS).unwrap_or_default();
-    report(book::unknown_variables(&settings, &sources()));
+    report(book::unknown_variables(&settings, sources()));
 }
 
 #[test]
@@ -567,7 +568,7 @@ fn boards_and_alerts_name_metrics_that_are_served() {
     let (workspace, sources) = (workspace(), sources());
     report(book::MONITORING.into_iter().flat_map(|path| {
         let text = workspace.document(path).unwrap_or_default();
-        book::unknown_metrics(path, &text, &sources)
+        book::unknown_metrics(path, &text, sources)
     }));
 }
 
@@ -582,87 +583,85 @@ fn resolvers_speak_neither_http_nor_tls_unless_asked_for() {
 
 #[test]
 fn pure_modules_know_no_time_threads_network_or_environment() {
-    report(tidy::impure(&sources(), PURE));
+    report(tidy::impure(sources(), PURE));
 }
 
 #[test]
 fn unsafe_code_is_where_it_is_expected_and_says_why_it_is_sound() {
-    report(tidy::unexpected_unsafe(&sources(), UNSAFE));
+    report(tidy::unexpected_unsafe(sources(), UNSAFE));
 }
 
 #[test]
 fn nothing_stands_in_for_a_missing_value_without_a_reason() {
-    let product: Vec<Source> = sources()
-        .into_iter()
-        .filter(|source| !PROOFS.iter().any(|start| source.path().starts_with(start)))
-        .collect();
+    let is_product =
+        |source: &&Source| !PROOFS.iter().any(|start| source.path().starts_with(start));
     report(fallbacks::problems(
-        &product,
+        sources().iter().filter(is_product),
         include_str!("edges/fallbacks.txt"),
     ));
 }
 
 #[test]
 fn nothing_is_left_to_do_and_no_test_is_ignored() {
-    report(tidy::unfinished(&sources()));
+    report(tidy::unfinished(sources()));
 }
 
 #[test]
 fn identifiers_and_files_have_the_words_of_the_glossary() {
     let words = include_str!("edges/words.md");
-    report(language::old_words(&sources(), &language::forbidden(words)));
+    report(language::old_words(sources(), &language::forbidden(words)));
 }
 
 #[test]
 fn no_two_crates_have_types_of_one_name() {
-    report(twins::twins(&sources(), SHARED));
+    report(twins::twins(sources(), SHARED));
 }
 
 #[test]
 fn comments_are_no_wider_than_a_page() {
-    report(language::wide_comments(&sources()));
+    report(language::wide_comments(sources()));
 }
 
 #[test]
 fn long_files_say_what_is_in_them() {
-    report(language::silent_files(&sources(), SILENT));
+    report(language::silent_files(sources(), SILENT));
 }
 
 #[test]
 fn parameters_have_names() {
-    report(language::tuple_parameters(&sources(), TUPLES));
+    report(language::tuple_parameters(sources(), TUPLES));
 }
 
 #[test]
 fn the_book_explains_every_error() {
-    report(errors::problems(&sources(), &documents()));
+    report(errors::problems(sources(), &documents()));
 }
 
 #[test]
 fn an_error_has_one_cause() {
-    report(language::two_causes(&sources()));
+    report(language::two_causes(sources()));
 }
 
 #[test]
 fn modules_of_a_crate_are_layers_too() {
-    report(modules::problems(&sources(), CYCLES));
+    report(modules::problems(sources(), CYCLES));
 }
 
 #[test]
 fn a_test_that_skips_is_heard() {
-    report(tidy::private_skips(&sources()));
+    report(tidy::private_skips(sources()));
 }
 
 #[test]
 fn files_are_short_and_named_after_their_module() {
-    report(tidy::misshapen(&sources(), GENERATED));
+    report(tidy::misshapen(sources(), GENERATED));
 }
 
 #[test]
 fn every_dependency_is_used() {
     report(unused::dependencies(
         &workspace().members,
-        &sources(),
+        sources(),
         UNMENTIONED,
     ));
 }
@@ -677,7 +676,7 @@ fn guides_name_what_there_is() {
     let (documents, sources) = (documents(), sources());
     let chapters = documents.iter();
     let chapters = chapters.filter(|(path, _)| path.starts_with("docs/book/src/"));
-    report(chapters.flat_map(|(path, chapter)| guides::unknown_names(&sources, path, chapter)));
+    report(chapters.flat_map(|(path, chapter)| guides::unknown_names(sources, path, chapter)));
 }
 
 fn workspace() -> Workspace {
@@ -689,9 +688,13 @@ fn documents() -> BTreeMap<String, String> {
     documents.unwrap_or_else(|error| panic!("reading the documents: {error}"))
 }
 
-fn sources() -> Vec<Source> {
-    let sources = workspace().sources();
-    sources.unwrap_or_else(|error| panic!("reading the source: {error}"))
+/// All files, parsed once for all tests.
+fn sources() -> &'static [Source] {
+    static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
+        let sources = workspace().sources();
+        sources.unwrap_or_else(|error| panic!("reading the source: {error}"))
+    });
+    &SOURCES
 }
 
 #[track_caller]

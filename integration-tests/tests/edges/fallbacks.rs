@@ -25,7 +25,10 @@ struct Entry<'a> {
 
 /// Places in `sources` that the list does not have, and what it has without being there or without
 /// a reason.
-pub(crate) fn problems(sources: &[Source], list: &str) -> Vec<String> {
+pub(crate) fn problems<'a>(
+    sources: impl IntoIterator<Item = &'a Source>,
+    list: &str,
+) -> Vec<String> {
     let mut entries = read(list);
     let unexplained = entries.iter().filter(|entry| entry.reason.is_empty());
     let mut problems: Vec<String> = unexplained
@@ -100,7 +103,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, list: &str, expected: &[&str]) {
         let source = Source::new("layout/src/a.rs".to_owned(), text.to_owned()).unwrap();
-        let problems = problems(&[source], list);
+        let problems = problems([&source], list);
         let begin = problems.len() == expected.len()
             && (problems.iter().zip(expected)).all(|(found, start)| found.starts_with(start));
         assert!(begin, "{problems:#?} for {expected:#?}");
