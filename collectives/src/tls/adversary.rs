@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::handshake::Keys;
 use super::record::Sealer;
-use super::stream::{Incoming, Secured};
+use super::stream::{EMPTY_RECORDS, Incoming, Secured};
 use super::{accept, connect};
 use crate::identity::{Identity, Role};
 use crate::{JobSecret, Rank};
@@ -27,6 +27,8 @@ struct Adversary {
     keys: Keys,
     wire: Vec<u8>,
     sent: Vec<u8>,
+    /// Records that carry nothing since the last that does.
+    empty: u32,
     /// Whether everything on the wire was sealed in its order and is whole.
     honest: bool,
 }
@@ -63,6 +65,7 @@ impl Job {
             keys: near.keys,
             wire: Vec::new(),
             sent: Vec::new(),
+            empty: 0,
             honest: true,
         };
         adversary.obey(bytes)?;
@@ -132,15 +135,25 @@ impl Adversary {
         let inner = [text, &[kind]].concat();
         let end = inner.iter().rposition(|byte| *byte != 0);
         match end.map(|end| (inner[end], end)) {
-            Some((DATA, end)) if self.honest => self.sent.extend_from_slice(&inner[..end]),
+            Some((DATA, 0)) => self.carry_nothing(),
+            Some((DATA, end)) if self.honest => {
+                self.empty = 0;
+                self.sent.extend_from_slice(&inner[..end]);
+            }
             _ => self.honest = false,
         }
         Ok(())
     }
 
+    fn carry_nothing(&mut self) {
+        self.empty += 1;
+        self.honest &= self.empty <= EMPTY_RECORDS;
+    }
+
     fn renew(&mut self) -> io::Result<()> {
         self.sealer.next_key(&mut self.wire)?;
         self.sealer = self.keys.next_to_send()?;
+        self.carry_nothing();
         Ok(())
     }
 

@@ -31,6 +31,11 @@ const CHUNK: usize = 64 << 10;
 /// Bytes that are asked from the kernel at a time: as many as fit in a core's cache, for the same
 /// reason.
 const RECEIVED: usize = 1 << 20;
+/// And at first, for whoever has yet to prove what it is, or carries little.
+const RECEIVED_FIRST: usize = 2 * LONGEST;
+/// Records in a row that carry nothing, empty or with a new key. No member sends two; who sends
+/// them for ever would keep a thread from everything else. rustls allows as many empty ones.
+pub(super) const EMPTY_RECORDS: u32 = 32;
 /// Records under one key, far from the 2^24.5 that AES-GCM is good for (RFC 8446, section 5.5).
 const RECORDS: u64 = 1 << 22;
 /// How long the other end may take for what was left over when its writer has gone.
@@ -68,6 +73,8 @@ pub(crate) struct Incoming {
     opened: std::ops::Range<usize>,
     /// Where the sealed ones are.
     sealed: std::ops::Range<usize>,
+    /// Records that have carried nothing since the last that did.
+    empty: u32,
     /// Why nothing more is opened. A second try would take the next record's number, by which the
     /// record behind a lost one can be opened.
     broken: Option<io::ErrorKind>,
@@ -134,6 +141,7 @@ impl Secured {
             keys,
             opened: 0..middle,
             sealed: middle..buffer.len(),
+            empty: 0,
             broken: None,
             buffer,
         };
@@ -322,6 +330,13 @@ impl Incoming {
                 begin..begin
             }
         };
+        if !opened.is_empty() {
+            self.empty = 0;
+        } else if self.empty < EMPTY_RECORDS {
+            self.empty += 1;
+        } else {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         self.opened = opened;
         self.sealed.start += whole;
         Ok(true)
@@ -333,8 +348,12 @@ impl Incoming {
         if self.buffer.len() - self.sealed.end < LONGEST {
             self.buffer.copy_within(self.sealed.clone(), 0);
             self.sealed = 0..left;
-            // At the first call; a connection that carries nothing takes no memory.
-            self.buffer.resize(RECEIVED, 0);
+            // At the first call, and once that is too little.
+            let room = match self.buffer.len() {
+                ..RECEIVED_FIRST => RECEIVED_FIRST,
+                RECEIVED_FIRST.. => RECEIVED,
+            };
+            self.buffer.resize(room, 0);
         } else if left == 0 {
             self.sealed = 0..0;
         }

@@ -10,6 +10,8 @@ import time
 
 HOST = "127.0.0.1"
 PATIENCE = 30.0
+# MiB: 64 callers at most are heard at a time.
+MEMORY = 64
 
 
 class Disturbed(Exception):
@@ -33,15 +35,15 @@ def free_port():
 class Worker:
     """One rank: its steps by number, and its log."""
 
-    def __init__(self, program, rank, ports, secret):
+    def __init__(self, program, rank, ports, identity, carrier):
         cluster = {"worker": [f"{HOST}:{port}" for port in ports]}
         task = {"type": "worker", "index": rank}
         environment = {
             **os.environ,
             "TF_CONFIG": json.dumps({"cluster": cluster, "task": task}),
-            "MESHWORK_JOB_SECRET": secret,
+            **identity,
             "MESHWORK_TRANSPORT": "quic",
-            "MESHWORK_CARRIER": "tls",
+            "MESHWORK_CARRIER": carrier,
         }
         command = [program, "--epochs=1000000", "--samples=256", "--verbose"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -65,12 +67,16 @@ class Worker:
 
 
 class Group:
-    """The workers of a job that nobody else has the secret of."""
+    """The workers of a job: of an authority, or of a secret that nobody else has."""
 
-    def __init__(self, program):
+    def __init__(self, program, authority=None, carrier="tls"):
         self.ports = [free_port(), free_port()]
-        secret = secrets.token_hex(32)
-        self.workers = [Worker(program, rank, self.ports, secret) for rank in range(2)]
+        secret = {"MESHWORK_JOB_SECRET": secrets.token_hex(32)}
+        identities = [authority.environment(rank) if authority else secret for rank in range(2)]
+        self.workers = [
+            Worker(program, rank, self.ports, identity, carrier)
+            for rank, identity in enumerate(identities)
+        ]
         self.go_on(20)
 
     def __enter__(self):
@@ -94,6 +100,28 @@ class Group:
                     raise Disturbed(f"rank {rank} makes no steps for {PATIENCE} s")
                 time.sleep(0.02)
         return time.monotonic() - began
+
+    def held(self):
+        """The memory of each rank, in MiB, and its open files."""
+        folders = [f"/proc/{worker.process.pid}" for worker in self.workers]
+        pages = [int(open(f"{folder}/statm").read().split()[1]) for folder in folders]
+        memory = [count * os.sysconf("SC_PAGE_SIZE") >> 20 for count in pages]
+        return memory, [len(os.listdir(f"{folder}/fd")) for folder in folders]
+
+    def lets_go(self, before):
+        """All that strangers made the ranks hold is let go, but for memory to be used again."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            memory, files = self.held()
+            if files <= before[1]:
+                break
+            if time.monotonic() > until:
+                raise Disturbed(f"open files: {before[1]} before, {files} after")
+            time.sleep(0.1)
+        grown = [now - then for now, then in zip(memory, before[0])]
+        if max(grown) > MEMORY:
+            raise Disturbed(f"the ranks have grown by {grown} MiB")
+        return f"the ranks have grown by {grown} MiB; open files as before"
 
     def compare(self, other):
         """All ranks have the same losses and models at each step, and those of an undisturbed group."""

@@ -188,8 +188,8 @@ def overheard(ports):
     """A packet between the two ranks that is under way now: from, to, and its first bytes."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800)) as ear:
         ear.bind(("lo", 0))
-        ear.settimeout(10)
-        while True:
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
             frame = ear.recv(2048)
             packet = frame[14:]
             head = 4 * (packet[0] & 15)
@@ -197,6 +197,7 @@ def overheard(ports):
             body = packet[head + 8 :]
             if packet[9] == 17 and {sender, receiver} == set(ports) and not body[0] & 0x80:
                 return sender, receiver, body
+    raise AssertionError("the ranks say nothing to each other over UDP")
 
 
 def forged(sender, receiver, body):

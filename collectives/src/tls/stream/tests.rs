@@ -125,6 +125,31 @@ async fn what_came_before_a_changed_record_is_read_and_nothing_behind_it() {
     }
 }
 
+#[tokio::test]
+async fn who_sends_records_that_carry_nothing_for_ever_is_not_heard() {
+    for renews in [false, true] {
+        for (count, heard) in [(EMPTY_RECORDS, true), (EMPTY_RECORDS + 1, false)] {
+            let (near, far) = Job::new().pair(sockets().await).await;
+            let (mut sealer, mut keys, mut wire) = (near.sealer, near.keys, Vec::new());
+            for _ in 0..count {
+                if renews {
+                    sealer.next_key(&mut wire).unwrap();
+                    sealer = keys.next_to_send().unwrap();
+                } else {
+                    sealer.data(b"", &mut wire).unwrap();
+                }
+            }
+            sealer.data(b"one", &mut wire).unwrap();
+            let mut socket = near.stream;
+            socket.write_all(&wire).await.unwrap();
+            let (_outgoing, mut read) = far.split();
+            let got = read.read_exact(&mut [0; 3]).await;
+            let kind = got.map_err(|error| error.kind());
+            assert_eq!(kind, heard.then_some(3).ok_or(io::ErrorKind::InvalidData));
+        }
+    }
+}
+
 /// A try to open an empty record leaves its one sealed byte as zero. Where that is what it was, it
 /// could be opened by its own number later, though all records before it are missing.
 #[tokio::test]
@@ -178,6 +203,24 @@ async fn who_writes_more_than_is_read_waits_with_bounded_memory() {
     wrote.unwrap();
     got.unwrap();
     assert!(all.iter().all(|byte| *byte == 5));
+}
+
+#[tokio::test]
+async fn a_connection_takes_little_memory_until_it_carries_much() {
+    let (near, far) = Job::new().pair(sockets().await).await;
+    let ((mut out, _near), (_far, mut read)) = (near.split(), far.split());
+    // A head and a proof each.
+    for _ in 0..100 {
+        out.write_all(&[1; 49]).await.unwrap();
+        read.read_exact(&mut [0; 49]).await.unwrap();
+    }
+    assert!(read.buffer.capacity() < 64 << 10);
+    let mut all = vec![0; 3 << 20];
+    let (wrote, got) = tokio::join!(out.write_all(&[2; 3 << 20]), read.read_exact(&mut all));
+    wrote.unwrap();
+    got.unwrap();
+    assert!(all.iter().all(|byte| *byte == 2));
+    assert_eq!(read.buffer.len(), RECEIVED);
 }
 
 /// What somebody in between does with what passes.
