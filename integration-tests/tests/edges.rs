@@ -23,6 +23,8 @@ mod layers;
 mod limits;
 #[path = "edges/modules.rs"]
 mod modules;
+#[path = "edges/pages.rs"]
+mod pages;
 #[path = "edges/source.rs"]
 mod source;
 #[path = "edges/tidy.rs"]
@@ -39,7 +41,9 @@ mod workspace;
 use std::collections::BTreeMap;
 
 use layers::{Layer, MayUse};
+use meshwork_testing::{Browser, Need};
 use modules::Cycle;
+use pages::Pages;
 use source::Source;
 use twins::Shared;
 use workspace::Workspace;
@@ -227,6 +231,10 @@ const UNSAFE: &[(&str, &str)] = &[
     (
         "adapters/candle-ops/src/product.rs",
         "the crate that multiplies matrices takes pointers",
+    ),
+    (
+        "benches/peers/nexar/src/main.rs",
+        "nexar takes the addresses of buffers as numbers",
     ),
     (
         "accel-tpu/src/sys/pjrt.rs",
@@ -543,6 +551,20 @@ fn links_in_documents_lead_somewhere() {
 #[test]
 fn the_book_is_whole_and_its_programs_are_compiled() {
     report(book::problems(&documents(), &sources()));
+}
+
+/// Where both programs are installed.
+#[test]
+fn the_book_reads_in_a_browser_without_a_network() {
+    let built = Pages::build();
+    let Some(pages) = Need::Mdbook.or_skip(built) else {
+        return;
+    };
+    let Some(browser) = Need::Chromium.or_skip(Browser::start()) else {
+        return;
+    };
+    report(pages.problems(&browser));
+    pages.search(&browser);
 }
 
 #[test]
