@@ -13,6 +13,8 @@ mod documents;
 mod errors;
 #[path = "edges/fallbacks.rs"]
 mod fallbacks;
+#[path = "edges/first_pages.rs"]
+mod first_pages;
 #[path = "edges/guides.rs"]
 mod guides;
 #[path = "edges/language.rs"]
@@ -578,6 +580,13 @@ fn the_book_has_every_feature() {
     let workspace = workspace();
     let chapter = workspace.document(book::CRATES).unwrap_or_default();
     report(book::feature_problems(&chapter, &workspace.members));
+}
+
+#[test]
+fn first_pages_have_one_order() {
+    let workspace = workspace();
+    let page = |path: &str| workspace.document(path);
+    report(first_pages::problems(&workspace.members, &page));
 }
 
 #[test]
