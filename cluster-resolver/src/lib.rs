@@ -83,7 +83,8 @@
 //! then the sources: `simple`, `tf_config`, [`slurm`], `schedulers` (PBS, LSF and Flux),
 //! `sagemaker`, `launcher` (torchrun, Open MPI, MPICH), `skypilot`, `environment` (whoever started
 //! this process) and `union`, and the services, each a feature: `gce`, `kubernetes` and `tpu` over
-//! `google` and `service` (what they share: credentials, deadlines, answers).
+//! `google` and `service` (what they share: credentials, deadlines, answers), and `etcd`, where
+//! newcomers find the members of a job that runs.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -92,6 +93,8 @@ mod command;
 mod difference;
 mod environment;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod explanation;
 #[cfg(feature = "gce")]
 mod gce;
@@ -111,7 +114,12 @@ mod sagemaker;
 mod schedulers;
 #[cfg(feature = "service")]
 #[cfg_attr(
-    not(all(feature = "gce", feature = "kubernetes", feature = "tpu")),
+    not(all(
+        feature = "etcd",
+        feature = "gce",
+        feature = "kubernetes",
+        feature = "tpu"
+    )),
     allow(dead_code, reason = "each resolver needs its part")
 )]
 mod service;
@@ -132,10 +140,12 @@ pub use cluster::{Accelerators, Cluster, RendezvousEndpoint};
 pub use difference::{Difference, Moved};
 pub use environment::EnvironmentResolver;
 pub use error::{
-    AccessProblem, CoordinatorProblem, CredentialsProblem, Error, Expected, FluxProblem,
-    JsonProblem, LauncherError, SageMakerError, SchedulerError, ServiceError, ServiceErrorKind,
-    SlurmError, TaskPart,
+    AccessProblem, CoordinatorProblem, CredentialsProblem, Error, EtcdError, EtcdOperation,
+    Expected, FluxProblem, JsonProblem, LauncherError, SageMakerError, SchedulerError,
+    ServiceError, ServiceErrorKind, SlurmError, TaskPart,
 };
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdMembers, EtcdRegistration};
 pub use explanation::{Explanation, Finding, Origin, Question, Source, Step};
 #[cfg(feature = "gce")]
 pub use gce::GceResolver;
