@@ -4,6 +4,7 @@
 
 mod devices;
 mod elastic;
+mod etcd;
 mod reductions;
 #[cfg(feature = "status")]
 mod status;
@@ -56,6 +57,9 @@ pub struct MultiWorkerMirroredStrategy {
     /// Only where workers may be lost and others come in.
     elastic: Option<Elastic>,
     pub(crate) meter: Arc<Meter>,
+    /// This worker's address in etcd.
+    #[cfg(feature = "etcd")]
+    registration: Option<meshwork_cluster_resolver::EtcdRegistration>,
     #[cfg(feature = "status")]
     status: Option<meshwork_status::Server>,
     #[cfg(feature = "status")]
@@ -149,6 +153,8 @@ impl MultiWorkerMirroredStrategy {
             cluster: None,
             elastic: None,
             meter: Meter::new(),
+            #[cfg(feature = "etcd")]
+            registration: None,
             #[cfg(feature = "status")]
             status: None,
             #[cfg(feature = "status")]
