@@ -33,6 +33,7 @@ use crate::{
     StrategyObserver, StrategyStatistics, hash,
 };
 
+use devices::mesh_of;
 pub use elastic::{Change, Progress, Training};
 use training::Elastic;
 pub use training::JoinMode;
@@ -484,15 +485,6 @@ fn cluster_of(
         true => Ok(None),
         false => Ok(Some((cluster.placement()?, cluster.task()?))),
     }
-}
-
-/// The dimension of replicas only where there are several.
-fn mesh_of(workers: u32, replicas: usize) -> Result<Mesh, Error> {
-    let workers = ("worker", workers as usize);
-    Ok(match replicas {
-        1 => Mesh::new([workers])?,
-        _ => Mesh::new([workers, ("replica", replicas)])?,
-    })
 }
 
 fn config(placement: &WorkerPlacement, identity: JobIdentity) -> Result<GroupConfig, Error> {
