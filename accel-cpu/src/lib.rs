@@ -8,6 +8,13 @@
 //!                              └─ device 1
 //! ```
 //!
+//! # When not to use it
+//!
+//! To add two slices: [`meshwork_accel::reduce_slice`] does that without devices. Logical devices
+//! make no program faster, as they share the cores.
+//!
+//! # Examples
+//!
 //! ```
 //! use meshwork_accel::{Accelerator, DeviceId, ElementType, ReduceOp};
 //! use meshwork_accel_cpu::CpuAccelerator;
@@ -23,10 +30,32 @@
 //! # Ok::<(), meshwork_accel::Error>(())
 //! ```
 //!
-//! Map of the crate: `accelerator` (the devices), `buffer` (their memory), `device_threads` (the
-//! threads that share large buffers), `collectives` (among devices of one process), `compute`
-//! (arithmetic on tensors), `product` (of matrices), `arrange` and `choose` (elements in other
-//! places, and some of them), `numa` and `machine` (what the system has).
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`CpuAccelerator::new`] | one device |
+//! | [`CpuAccelerator::with_logical_devices`], [`CpuAccelerator::on_numa_nodes`] | several, in one memory or each in its own |
+//! | [`CpuAccelerator::with_memory_limit`] | devices that run out of memory as GPUs do |
+//! | [`product`] | a product of matrices |
+//!
+//! # Errors
+//!
+//! [`meshwork_accel::Error`]: devices and ranges that are not there, sizes that differ, a memory
+//! limit that is met.
+//!
+//! # Costs
+//!
+//! Large buffers are reduced, copied and multiplied by rayon's pool, or by threads on the cores of
+//! a NUMA node, which start when first needed; small ones by the calling thread. Operations are
+//! done when they return.
+//!
+//! # Map of the crate
+//!
+//! `accelerator` (the devices), `buffer` (their memory), `device_threads` (the threads that share
+//! large buffers), `collectives` (among devices of one process), `compute` (arithmetic on tensors),
+//! `product` (of matrices), `arrange` and `choose` (elements in other places, and some of them),
+//! `numa` and `machine` (what the system has).
 #![deny(unsafe_code)]
 
 mod accelerator;

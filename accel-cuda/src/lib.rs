@@ -11,6 +11,12 @@
 //!   libcublas ─> products of matrices, where it is; else by a kernel
 //! ```
 //!
+//! # When not to use it
+//!
+//! Without an NVIDIA GPU, or as a general interface to CUDA. No GPU has run it yet.
+//!
+//! # Examples
+//!
 //! ```
 //! use meshwork_accel::{Accelerator, DeviceId, ElementType, ReduceOp};
 //! use meshwork_accel_cuda::CudaAccelerator;
@@ -29,15 +35,36 @@
 //!
 //! What has been proved without a GPU, and how to run the rest on one, is in `VERIFIED.md`.
 //!
-//! Map of the crate: `libraries` (where they are looked for), `config` (which devices there are),
-//! `accelerator` (the trait), `cuda_device` (one device, for adapters of model libraries),
-//! `buffer`, `device` (what each device has of its own), `staging` (how a transfer is cut),
-//! `pinned_buffer` (pinned memory of the program), `collectives` (among the devices of a process),
-//! `nccl` and `communicator` (between processes), `compute`, `gemm` and `arrange`, `choose`
-//! (tensors),
-//! `compiler` and `cache` (from the source of the kernels to code), `kernels` (which there are,
-//! `kernels.cu` and `kernels/*.cu`), `target` (for which architecture), `error`, `sys` (all
-//! that is unsafe).
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`CudaAccelerator::new`], [`CudaAccelerator::open`] | all GPUs, or those of a [`CudaConfig`] |
+//! | [`gpus`] | which there are |
+//! | [`CudaAccelerator::borrow`] | memory of another library, without a copy |
+//! | [`Communicator`] | one GPU for each process, by NCCL |
+//! | [`CudaDevice`] | one GPU, for adapters of model libraries |
+//!
+//! # Errors
+//!
+//! [`Error`] while libraries are looked for, with all places where they were not;
+//! [`meshwork_accel::Error`] afterwards. A failed GPU is reported by whatever is asked of it next.
+//!
+//! # Costs
+//!
+//! Libraries are loaded when first needed. Kernels are compiled once for each architecture and kept
+//! in a [`KernelCache`]. Each device has a stream and some pinned slots, through which transfers of
+//! unpinned memory go. What a device does may go on after the call.
+//!
+//! # Map of the crate
+//!
+//! `libraries` (where they are looked for), `config` (which devices there are), `accelerator` (the
+//! trait), `cuda_device` (one device, for adapters of model libraries), `buffer`, `device` (what
+//! each device has of its own), `staging` (how a transfer is cut), `pinned_buffer` (pinned memory
+//! of the program), `collectives` (among the devices of a process), `nccl` and `communicator`
+//! (between processes), `compute`, `gemm` and `arrange`, `choose` (tensors), `compiler` and `cache`
+//! (from the source of the kernels to code), `kernels` (which there are, `kernels.cu` and
+//! `kernels/*.cu`), `target` (for which architecture), `error`, `sys` (all that is unsafe).
 
 mod accelerator;
 mod arrange;

@@ -12,6 +12,13 @@
 //!   StableHLO text ──> Topology ─> PjrtProgram: memory, collectives, bytes to load later
 //! ```
 //!
+//! # When not to use it
+//!
+//! As a tensor library: programs are StableHLO text, and buffers have no ops. `meshwork-dtensor`
+//! makes programs of ops. Nothing has run on a TPU yet; XLA's CPU plugin has run all of it.
+//!
+//! # Examples
+//!
 //! ```no_run
 //! use meshwork_accel_tpu::{PjrtClient, CompileOptions, Platform, Plugin};
 //! use std::time::Duration;
@@ -30,12 +37,37 @@
 //! # Ok::<(), meshwork_accel_tpu::Error>(())
 //! ```
 //!
-//! Map of the crate: `sys` (PJRT's C interface, made safe: plugins, clients, buffers, programs,
-//! topologies, events), `platform` (where plugins are found), `compile` (what programs are compiled
-//! for), `hlo` (what a compiler made of a program), `accelerator` (a client as a backend of
-//! `meshwork-accel`), `stablehlo` (the programs that it runs), [`tpu`] (slices by name, and their
-//! order), `generation` and `environment` (what TPUs there are, and what libtpu needs), `survey`
-//! (what is here, or what to do), `device_info`, `value`, `status`, `error`.
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`Platform::find`], [`Plugin::load`] | a plugin |
+//! | [`PjrtClient::new`], [`PjrtClient::compile`], [`PjrtClient::upload`] | its devices, a program and its input |
+//! | [`Executable::execute`], [`Buffer::download`] | running it, and what comes out |
+//! | [`Topology::new`], [`Topology::compile`] | programs for a slice that is not there |
+//! | [`open`], [`PjrtAccelerator`] | the same devices as an accelerator |
+//! | [`PjrtProgram::memory`], [`PjrtProgram::optimized`] | what the compiler made of a program |
+//!
+//! # Errors
+//!
+//! [`Error`] has the plugin's own words and [`Status`], or says which plugin was looked for and
+//! where; [`meshwork_accel::Error`] from a [`PjrtAccelerator`]. Every wait has a time, and an error
+//! when it is over.
+//!
+//! # Costs
+//!
+//! A program takes from milliseconds to minutes to compile, by the threads of the plugin; a
+//! [`PjrtAccelerator`] compiles one for each operation, type and length, and keeps those used last.
+//! [`PjrtProgram::serialize`] saves the time of the next process. A plugin stays loaded.
+//!
+//! # Map of the crate
+//!
+//! `sys` (PJRT's C interface, made safe: plugins, clients, buffers, programs, topologies, events),
+//! `platform` (where plugins are found), `compile` (what programs are compiled for), `hlo` (what a
+//! compiler made of a program), `accelerator` (a client as a backend of `meshwork-accel`),
+//! `stablehlo` (the programs that it runs), [`tpu`] (slices by name, and their order), `generation`
+//! and `environment` (what TPUs there are, and what libtpu needs), `survey` (what is here, or what
+//! to do), `device_info`, `value`, `status`, `error`.
 #![deny(unsafe_code)]
 
 mod accelerator;

@@ -10,6 +10,13 @@
 //!   host slice  <-download-  Buffer on device 0  --copy--->   Buffer on device 1
 //! ```
 //!
+//! # When not to use it
+//!
+//! As an array library: there are no shapes and no broadcasting here, only what moving and reducing
+//! tensors takes. Programs use a backend, or `meshwork-dtensor`.
+//!
+//! # Examples
+//!
 //! Host memory is reduced by the same definition of the ops:
 //!
 //! ```
@@ -21,13 +28,42 @@
 //! # Ok::<(), meshwork_accel::Error>(())
 //! ```
 //!
-//! Map of the crate: `element_type` and `element` (what can be moved and reduced), `reduce_op` and
-//! `reduce` (what each op means, on host slices), `kernel` (the loops), `device` and
-//! `device_buffer` (what is known of one), `accelerator` (the trait), `capability`, `communicator`,
-//! `compute`, `arrange`, `strided_slice`, `windows` and `graph` (what some backends can do beyond
-//! it), `number` and `convert` (what an element is as one of another type), `shape` (what they
-//! check first), `memory_budget` (what they keep a memory limit by), `pinned_buffer` (pinned host
-//! memory), `error`, `conformance` (the suite).
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`Accelerator::allocate`], [`Accelerator::upload`], [`Accelerator::download`] | buffers of a device |
+//! | [`Accelerator::copy`], [`Accelerator::reduce`] | what happens to them |
+//! | [`reduce_slice`], [`Reduction`] | the same ops on host memory |
+//! | [`convert_slice`] | values as another type |
+//! | [`DeviceCommunicators`] | collectives from device to device |
+//! | [`Elementwise`], [`Matmul`], [`Arrange`], [`Graphs`] | what some backends can do beyond it |
+//!
+//! # Crate features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `conformance` | the suite that a backend runs in its tests |
+//!
+//! # Errors
+//!
+//! [`Error`], for all backends: what does not fit, what is not there ([`Absence`]), what the device
+//! says, and when memory is out. A buffer that an operation has failed on holds unspecified values.
+//!
+//! # Costs
+//!
+//! [`reduce_slice`] takes one pass in the calling thread and allocates nothing. What a device does
+//! may go on after the call: [`Accelerator::synchronize`] waits for it.
+//!
+//! # Map of the crate
+//!
+//! `element_type` and `element` (what can be moved and reduced), `reduce_op` and `reduce` (what
+//! each op means, on host slices), `kernel` (the loops), `device` and `device_buffer` (what is
+//! known of one), `accelerator` (the trait), `capability`, `communicator`, `compute`, `arrange`,
+//! `strided_slice`, `windows` and `graph` (what some backends can do beyond it), `number` and
+//! `convert` (what an element is as one of another type), `shape` (what they check first),
+//! `memory_budget` (what they keep a memory limit by), `pinned_buffer` (pinned host memory),
+//! `error`, `conformance` (the suite).
 
 #[cfg(target_endian = "big")]
 compile_error!(

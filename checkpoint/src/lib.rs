@@ -13,6 +13,13 @@
 //!   ck.g00000008-0e97d4416c8a3f25.00000-of-00002.bin     a save that is under way, or never ended
 //! ```
 //!
+//! # When not to use it
+//!
+//! As a database or a log: a save is whole files, written once. Two programs must not save under
+//! one name at a time.
+//!
+//! # Examples
+//!
 //! ```
 //! use std::num::NonZeroUsize;
 //! use meshwork_checkpoint::{Error, Index, Series};
@@ -32,9 +39,38 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Map of the crate: `series` (writing generations; `series/read`, finding them; `series/retain`,
-//! removing them), `generation` (their names), `index` (what the last file says: pure), `disk`
-//! (what is asked of the file system), [`tensors`] (blocks of tensors as safetensors), `error`.
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`Series::new`] | a folder and a name |
+//! | [`Series::begin`], [`Series::write`], [`Series::finish`] | a save; what has not been finished is not there |
+//! | [`Series::latest`], [`Series::open`] | the last whole one, and a file of it |
+//! | [`Series::retain`] | removes older ones |
+//! | [`tensors`] | blocks of tensors in such files |
+//!
+//! # Crate features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `testing` | a disk that fails and loses what was not synced, for tests; no part of the interface |
+//!
+//! # Errors
+//!
+//! [`Error`] names the file, what was done with it and why it failed. A save that fails leaves
+//! those before it. A file whose length or head is not what was saved is damaged ([`FileDamage`]).
+//!
+//! # Costs
+//!
+//! [`Series::write`] and [`Series::finish`] return when the bytes are on the disk, and hash what
+//! they write; all of it in the calling thread. [`Series::latest`] reads the head of each file, and
+//! [`Opened`] the rest in pieces.
+//!
+//! # Map of the crate
+//!
+//! `series` (writing generations; `series/read`, finding them; `series/retain`, removing them),
+//! `generation` (their names), `index` (what the last file says: pure), `disk` (what is asked of
+//! the file system), [`tensors`] (blocks of tensors as safetensors), `error`.
 #![forbid(unsafe_code)]
 
 pub mod disk;

@@ -11,7 +11,14 @@
 //!                                              └─▶ WorkerPlacement   rank 2 of 3, not the chief
 //! ```
 //!
-//! # A resolver is asked once
+//! # When not to use it
+//!
+//! To wait for others, or to find out who is alive: a resolver reads what a launcher or a service
+//! says, and connects to no task.
+//!
+//! # Examples
+//!
+//! ## A resolver is asked once
 //!
 //! ```
 //! use meshwork_cluster_resolver::{ClusterResolver, TfConfigResolver};
@@ -30,7 +37,7 @@
 //! # Ok::<(), meshwork_cluster_resolver::Error>(())
 //! ```
 //!
-//! # What the program knows better
+//! ## What the program knows better
 //!
 //! ```
 //! use meshwork_cluster_resolver::{ClusterResolver, ClusterSpec, SimpleResolver};
@@ -42,7 +49,7 @@
 //! # Ok::<(), meshwork_cluster_resolver::Error>(())
 //! ```
 //!
-//! # Why an answer is what it is
+//! ## Why an answer is what it is
 //!
 //! ```
 //! use meshwork_cluster_resolver::{ClusterResolver, SlurmResolver, Variables};
@@ -57,7 +64,7 @@
 //! # Ok::<(), meshwork_cluster_resolver::Error>(())
 //! ```
 //!
-//! # When the cluster changes
+//! ## When the cluster changes
 //!
 //! ```
 //! use std::time::Duration;
@@ -72,7 +79,43 @@
 //! # Ok::<(), meshwork_cluster_resolver::Error>(())
 //! ```
 //!
-//! # Map
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`EnvironmentResolver::from_env`] | whatever started this process |
+//! | [`TfConfigResolver`], [`SlurmResolver`], [`SimpleResolver`], … | one source |
+//! | [`ClusterResolver::snapshot`] | one look, and then from it: |
+//! | [`Cluster::spec`], [`Cluster::task`] | who is there, and who this process is |
+//! | [`Cluster::placement`] | rank, number of ranks and addresses, for training |
+//! | [`Cluster::explanation`] | where each answer comes from |
+//! | [`ClusterResolver::watch`] | what changes |
+//! | [`UnionResolver::and`] | several sources as one |
+//!
+//! # Crate features
+//!
+//! None is on by default: without them nothing opens a connection.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `etcd` | where members of a job register, and newcomers find them: `EtcdMembers` |
+//! | `gce` | instance groups of Google Compute Engine: `GceResolver` |
+//! | `kubernetes` | pods of Kubernetes: `KubernetesResolver` |
+//! | `tpu` | nodes of Cloud TPU: `TpuResolver` |
+//! | `google`, `service` | what these share; nothing by themselves |
+//!
+//! # Errors
+//!
+//! [`Error`] names the variable, file or service, and what it should say; those of a source have
+//! types of their own, such as [`SlurmError`]. What a source cannot tell is the error of that
+//! answer, not of the snapshot.
+//!
+//! # Costs
+//!
+//! A snapshot reads the environment or a file at once. Those that ask a service or a program block
+//! for a bounded time, most with a thread that ends with the call. Nothing is kept between two.
+//!
+//! # Map of the crate
 //!
 //! Each module imports from those before it: `text` (pieces of messages), `address` (what can be
 //! connected to), `task` (the name of one task), `error`, `variables` (where the environment is

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Certificates, ConfigError, DataTransport, JobIdentity, Rank, TwoMemberPolicy};
+use crate::{ConfigError, DataTransport, JobIdentity, Rank, TwoMemberPolicy};
 
 pub use network::{Congestion, Network};
 use place::Place;
@@ -86,7 +86,8 @@ impl GroupConfig {
 
     /// This process is `rank` among `members`, which are `host:port` in the order of their ranks
     /// and the same in every process. `identity` is a [`JobSecret`](crate::JobSecret),
-    /// [`Certificates`], or what the environment names, [`JobIdentity::from_env`].
+    /// [`Certificates`](crate::Certificates), or what the environment names,
+    /// [`JobIdentity::from_env`].
     ///
     /// # Errors
     /// [`ConfigError::WorldSize`] for no members or too many, [`ConfigError::RankOutside`].
@@ -163,15 +164,6 @@ impl GroupConfig {
     #[must_use]
     pub fn with_network(mut self, network: Network) -> Self {
         self.network = network;
-        self
-    }
-
-    /// Proves who this process is by certificates of the user's own authority, which the other
-    /// ranks have to know too. The job secret then proves nothing, and a launcher that only holds
-    /// that is not believed.
-    #[must_use]
-    pub fn with_certificates(mut self, certificates: Certificates) -> Self {
-        self.identity = certificates.into();
         self
     }
 

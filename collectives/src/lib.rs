@@ -9,6 +9,14 @@
 //!   [1, 2] ── TLS 1.3 / QUIC ── [10, 20]        =>   rank 0: [11, 22]  rank 1: [11, 22]
 //! ```
 //!
+//! # When not to use it
+//!
+//! To train a model: `meshwork-strategy` is made for that. To send messages now and then, or to
+//! clients that are no ranks: all ranks make the same calls in the same order. A group has at most
+//! 4,096 ranks.
+//!
+//! # Examples
+//!
 //! ```no_run
 //! use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank, ReduceOp};
 //!
@@ -21,10 +29,7 @@
 //! # Ok::<(), meshwork_collectives::Error>(())
 //! ```
 //!
-//! No call waits for ever: a rank that dies, falls silent or makes another call ends the group on
-//! every rank, with an error that names it.
-//!
-//! # Go on computing while an operation runs
+//! ## Go on computing while an operation runs
 //!
 //! ```
 //! use meshwork_collectives::{Group, ReduceOp};
@@ -36,7 +41,7 @@
 //! # Ok::<(), meshwork_collectives::Error>(())
 //! ```
 //!
-//! # Groups of some of the ranks
+//! ## Groups of some of the ranks
 //!
 //! ```
 //! # use meshwork_collectives::{Error, Group, ReduceOp};
@@ -58,7 +63,7 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! # Buffers on devices
+//! ## Buffers on devices
 //!
 //! Of any [`Accelerator`](meshwork_accel::Accelerator), through host memory, or from device to
 //! device by [`Group::direct_on`]:
@@ -76,7 +81,7 @@
 //! # }
 //! ```
 //!
-//! # When a rank is lost
+//! ## When a rank is lost
 //!
 //! ```no_run
 //! # fn step(
@@ -96,17 +101,53 @@
 //! # }
 //! ```
 //!
-//! Map of the crate: `group` (the entry), `config`, `error`, `communication` (which algorithm),
-//! `measured_links` (how fast links are),
-//! `compression` (fewer bytes for values);
-//! [`schedule`] is a crate of its own (algorithms as data, and their checker); pure are `contract`
-//! (what ranks must agree on), `wait_for_graph` (who waits for whom), `membership` (who is here,
-//! and when it is over), `agreement` (who goes on after that), `wire` (bytes) and [`diagnosis`]
-//! (why a group failed, from the dumps of its `flight_recorder`). A `session` hands each
-//! `operation` to its `medium`: `shm` (memory of one host) or `links` (streams, and hierarchies
-//! over hosts). `identity` (the job's private CA), `quic` and `tls` (the network), `local`
-//! (threads), `host` (processes of the same machine), `driver` (which thread drives the network).
-//! With the feature `testing`, `sim` plays whole jobs in virtual time.
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`Group::connect`], [`Group::local`] | a group of processes, or of threads |
+//! | [`Group::all_reduce`], [`Group::broadcast`], [`Group::all_gather`], … | operations of all ranks |
+//! | [`Group::send`], [`Group::receive`] | of two |
+//! | [`Group::start_all_reduce`], … | the same while the program goes on |
+//! | [`Group::alloc`] | a buffer that ranks of a host use in place |
+//! | [`Group::split`] | groups of some ranks |
+//! | [`Group::staged_on`], [`Group::direct_on`] | buffers of devices |
+//! | [`Group::shrink`], [`Group::grow`] | going on when ranks come and go |
+//! | [`Group::observer`] | what it is doing, for other threads |
+//! | [`Group::leave`] | the end |
+//!
+//! # Crate features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `testing` | the simulator of whole jobs, and readers of bytes from others, for tests; no part of the interface |
+//!
+//! # Errors
+//!
+//! [`Error`] is one of [`ConfigError`], [`JoinError`] and [`OperationError`]. No call waits for
+//! ever: a rank that dies, falls silent or makes another call ends the group on every rank, with an
+//! error that names it ([`OperationError::rank_at_fault`]); every later call returns it again.
+//!
+//! # Costs
+//!
+//! A group of processes has one thread, for the network between operations; the thread that waits
+//! for an operation drives the network itself. Operations that are started run on a second one. A
+//! rank is connected to about 2 log₂ N of N others from the start, and to more as operations need
+//! it. Ranks of a host share 1.7 MiB each and 256 KiB for each pair, at most 4 MiB a rank; large
+//! buffers of [`Group::alloc`] are reduced in place.
+//!
+//! # Map of the crate
+//!
+//! `group` (the entry), `config`, `error`, `communication` (which algorithm), `measured_links` (how
+//! fast links are), `compression` (fewer bytes for values); `schedule` is a crate of its own
+//! (algorithms as data, and their checker); pure are `contract` (what ranks must agree on),
+//! `wait_for_graph` (who waits for whom), `membership` (who is here, and when it is over),
+//! `agreement` (who goes on after that), `wire` (bytes) and [`diagnosis`] (why a group failed, from
+//! the dumps of its `flight_recorder`). A `session` hands each `operation` to its `medium`: `shm`
+//! (memory of one host) or `links` (streams, and hierarchies over hosts). `identity` (the job's
+//! private CA), `quic` and `tls` (the network), `local` (threads), `host` (processes of the same
+//! machine), `driver` (which thread drives the network). `sim` plays whole jobs in virtual time,
+//! for tests.
 
 mod agreement;
 mod communication;

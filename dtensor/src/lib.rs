@@ -13,6 +13,13 @@
 //!      x = 0             x = 1
 //! ```
 //!
+//! # When not to use it
+//!
+//! For data-parallel training, where every worker has the whole model: `meshwork-strategy` does
+//! that with less. As the array library of one process: the host computes with one thread.
+//!
+//! # Examples
+//!
 //! ```
 //! use meshwork_core::CreateMesh;
 //! use meshwork_dtensor::{Initialize, context, create_distributed_mesh};
@@ -31,7 +38,7 @@
 //! # Ok::<(), meshwork_dtensor::Error>(())
 //! ```
 //!
-//! # Lay a tensor out anew
+//! ## Lay a tensor out anew
 //!
 //! ```
 //! # use meshwork_core::CreateMesh;
@@ -52,15 +59,48 @@
 //! # Ok::<(), meshwork_dtensor::Error>(())
 //! ```
 //!
-//! Map of the crate: `environment` and `config` (what a process is told), `device_type`, `system`
-//! (initialised and shut down), `process` (the one of this process, by TensorFlow's names),
-//! `context` (a client and its process group: who agrees on what), `device_placement` (whose
-//! devices are where), `backend` (accelerators that hold blocks and compute), `blocks` (here, there
-//! or both), `tensor` (the values), `scalar` (their elements), `ops` (what is done to them),
-//! `record` (ops as data), `tape` (gradients), `optimizer`,
-//! `program` and `compiled` (whole steps), `transformer` (one to measure them by),
-//! `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`, `transfer_plan` (a plan
-//! as exchanges of blocks: pure) and `exchange` (carried out), `error`.
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`initialize_accelerator_system`], [`shutdown_accelerator_system`] | the beginning and the end |
+//! | [`create_distributed_mesh`] | the devices of all processes |
+//! | [`Context::copy_to_mesh`], [`DTensor::to_host`] | a tensor from the host, and back |
+//! | [`DTensor::relayout`] | another layout |
+//! | [`DTensor::matmul`], [`DTensor::sum`], … | ops, on parts where the layouts allow it |
+//! | [`Tape`], [`DTensor::gradients`] | gradients |
+//! | [`DVariable`], [`Sgd`], [`AdamW`] | training |
+//! | [`compile()`] | a step that is traced once and run as a whole |
+//! | [`Context::save`], [`Context::restore`] | checkpoints, in any layout |
+//!
+//! # Crate features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `cuda` | GPUs, found through NVIDIA's driver at run time |
+//! | `tpu` | devices of PJRT plugins, found at run time |
+//!
+//! # Errors
+//!
+//! [`Error`] has the layouts, shapes or meshes that do not fit, or what is not there. Clients that
+//! do different things are told what each did ([`ClientStatement`]).
+//!
+//! # Costs
+//!
+//! Each client holds the blocks of its devices; ops make new blocks, from memory that is used
+//! again. Relayouts move what their plan says. A tape keeps what gradients need until it is
+//! dropped. The first call of a compiled step carries it out op by op.
+//!
+//! # Map of the crate
+//!
+//! `environment` and `config` (what a process is told), `device_type`, `system` (initialised and
+//! shut down), `process` (the one of this process, by TensorFlow's names), `context` (a client and
+//! its process group: who agrees on what), `device_placement` (whose devices are where), `backend`
+//! (accelerators that hold blocks and compute), `blocks` (here, there or both), `tensor` (the
+//! values), `scalar` (their elements), `ops` (what is done to them), `record` (ops as data), `tape`
+//! (gradients), `optimizer`, `program` and `compiled` (whole steps), `transformer` (one to measure
+//! them by), `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`,
+//! `transfer_plan` (a plan as exchanges of blocks: pure) and `exchange` (carried out), `error`.
 #![forbid(unsafe_code)]
 
 mod backend;

@@ -13,6 +13,8 @@ mod documents;
 mod errors;
 #[path = "edges/fallbacks.rs"]
 mod fallbacks;
+#[path = "edges/first_pages.rs"]
+mod first_pages;
 #[path = "edges/guides.rs"]
 mod guides;
 #[path = "edges/language.rs"]
@@ -23,6 +25,8 @@ mod layers;
 mod limits;
 #[path = "edges/modules.rs"]
 mod modules;
+#[path = "edges/pages.rs"]
+mod pages;
 #[path = "edges/source.rs"]
 mod source;
 #[path = "edges/tidy.rs"]
@@ -40,7 +44,9 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use layers::{Layer, MayUse};
+use meshwork_testing::{Browser, Need};
 use modules::Cycle;
+use pages::Pages;
 use source::Source;
 use twins::Shared;
 use workspace::Workspace;
@@ -229,6 +235,10 @@ const UNSAFE: &[(&str, &str)] = &[
     (
         "adapters/candle-ops/src/product.rs",
         "the crate that multiplies matrices takes pointers",
+    ),
+    (
+        "benches/peers/nexar/src/main.rs",
+        "nexar takes the addresses of buffers as numbers",
     ),
     (
         "accel-tpu/src/sys/pjrt.rs",
@@ -551,6 +561,20 @@ fn the_book_is_whole_and_its_programs_are_compiled() {
     report(book::problems(&documents(), sources()));
 }
 
+/// Where both programs are installed.
+#[test]
+fn the_book_reads_in_a_browser_without_a_network() {
+    let built = Pages::build();
+    let Some(pages) = Need::Mdbook.or_skip(built) else {
+        return;
+    };
+    let Some(browser) = Need::Chromium.or_skip(Browser::start()) else {
+        return;
+    };
+    report(pages.problems(&browser));
+    pages.search(&browser);
+}
+
 #[test]
 fn the_book_has_every_variable_that_is_read() {
     let settings = workspace().document(book::SETTINGS).unwrap_or_default();
@@ -562,6 +586,13 @@ fn the_book_has_every_feature() {
     let workspace = workspace();
     let chapter = workspace.document(book::CRATES).unwrap_or_default();
     report(book::feature_problems(&chapter, &workspace.members));
+}
+
+#[test]
+fn first_pages_have_one_order() {
+    let workspace = workspace();
+    let page = |path: &str| workspace.document(path);
+    report(first_pages::problems(&workspace.members, &page));
 }
 
 #[test]

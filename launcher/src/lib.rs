@@ -3,8 +3,7 @@
 //! [hosts](HostList) that `ssh` reaches.
 //!
 //! This crate does not know what the workers compute or which library they use, nor how hosts are
-//! found: that is the business of Slurm, Kubernetes and the like. `meshwork run` is a thin layer
-//! over it.
+//! found. `meshwork run` is a thin layer over it.
 //!
 //! ```text
 //!                         TF_CONFIG, MESHWORK_JOB_SECRET_FILE
@@ -14,6 +13,13 @@
 //!                              │
 //!   Outcome <──"rank 2 failed first: killed by signal 9 (SIGKILL); the other 2 were ended"
 //! ```
+//!
+//! # When not to use it
+//!
+//! In a cluster that has a scheduler: Slurm, Kubernetes and the like start processes themselves. It
+//! needs Unix, for process groups and signals.
+//!
+//! # Examples
 //!
 //! ```
 //! use meshwork_launcher::{Launch, Outcome};
@@ -60,16 +66,11 @@
 //! Either all workers exit with status 0, or one is the first to exit with another status or to be
 //! killed. The others then have a second to end by themselves, or 30 ms for each worker if that is
 //! more, with an error that says whom they lost; those left get SIGTERM, and SIGKILL once the
-//! [grace time](Launch::grace) is over too.
+//! [grace time](Launch::grace) is over too. In an [elastic](Elastic) run a worker that fails is
+//! started again.
 //!
 //! Before the first is started, the limits of this process, its user and its control groups are
 //! compared with what so many workers take; the soft limit of open files is raised as needed.
-//!
-//! In an [elastic](Launch::elastic) run a worker that fails is started again, after 100 ms, and
-//! after twice as long each further time in a row, up to 5 s; who has lived for a minute counts
-//! anew. Once one has ended with status 0 the job is done, and nobody is started any more; status
-//! 75 says that it was saved to be gone on with later, and ends the run. A worker that is lost
-//! before all have met cannot be let in again, as there is nobody yet to let it in.
 //!
 //! While a run is under way SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are handed on to
 //! every worker's process group and have no other effect on this process. After SIGINT or SIGTERM
@@ -81,11 +82,33 @@
 //! process that has left its worker's group, and everything if the launcher itself is killed by
 //! SIGKILL; a worker that wants to notice the latter can watch `MESHWORK_LAUNCHER_PID`.
 //!
-//! Map of the crate: the builder is in this file, what comes out of a run in `outcome`; `ports`,
-//! `environment`, `secret` and `cores` (what a worker is handed), `hosts` and `remote` (workers on
-//! other hosts), `limits` (what the system allows), `workers` (the processes and their one owner),
-//! `run_state` (what to do when, as a pure function of events and time), `supervisor` (does it),
-//! `output` (prefixed lines), `signals`, `announce` (tells survivors whom they lost).
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`Launch::new`], [`Launch::args`], [`Launch::env`] | a program |
+//! | [`Launch::workers`], [`Launch::hosts`] | how many, and where |
+//! | [`Launch::elastic`] | those that fail are started again |
+//! | [`Launch::cores`], [`Launch::output`], [`Launch::grace`] | cores, output, and the time to end |
+//! | [`Launch::run`], [`Outcome`] | all of it, and how it ended |
+//!
+//! # Errors
+//!
+//! [`LaunchError`] says what kept workers from starting or being watched; those that were started
+//! are ended. A worker that fails is no error but an [`Outcome`].
+//!
+//! # Costs
+//!
+//! One thread waits for each worker, one reads the output of all, one hears signals. Lines are
+//! passed on as they come. Each worker on another host is an `ssh` of its own.
+//!
+//! # Map of the crate
+//!
+//! The builder is in this file, what comes out of a run in `outcome`; `ports`, `environment`,
+//! `secret` and `cores` (what a worker is handed), `hosts` and `remote` (workers on other hosts),
+//! `limits` (what the system allows), `workers` (the processes and their one owner), `run_state`
+//! (what to do when, as a pure function of events and time), `supervisor` (does it), `output`
+//! (prefixed lines), `signals`, `announce` (tells survivors whom they lost).
 #![forbid(unsafe_code)]
 
 #[cfg(not(unix))]

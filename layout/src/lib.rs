@@ -13,6 +13,13 @@
 //!                     model 0    1    2      the last shard is shorter
 //! ```
 //!
+//! # When not to use it
+//!
+//! To move anything: a plan says what collectives would do, and `meshwork-dtensor` does it.
+//! Dimensions are cut into blocks, not in turn as by a block-cyclic layout.
+//!
+//! # Examples
+//!
 //! ```
 //! use meshwork_core::{Mesh, MeshRank};
 //! use meshwork_layout::{Layout, UNSHARDED};
@@ -28,7 +35,7 @@
 //! # Ok::<(), meshwork_layout::Error>(())
 //! ```
 //!
-//! # The cheapest way from one layout to another
+//! ## The cheapest way from one layout to another
 //!
 //! ```
 //! use meshwork_core::Mesh;
@@ -44,12 +51,44 @@
 //! # Ok::<(), meshwork_layout::Error>(())
 //! ```
 //!
-//! Map of the crate: `layout` (a mesh, a spec for each tensor dimension, what is still to be
-//! reduced; `layout/placement` answers which rank holds what), `spec` (how one dimension is cut),
-//! `geometry` (the rule that cuts it), `partial_reduction`, `pattern` (layouts with open
-//! dimensions), `any_layout` (what TensorFlow calls a layout), `text` and [`proto`] (its forms),
-//! [`ops`] (what ops make of layouts), `plan` (the cheapest collectives from one layout to
-//! another), `error`. The feature `testing` adds what carries ops and plans out in memory.
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`Layout::from_names`], [`Layout::replicated`] | a layout, by the mesh dimension that cuts each axis |
+//! | [`Layout::shard`], [`Layout::local_shape`] | what a rank holds |
+//! | [`Layout::owners`] | who holds an element |
+//! | [`Layout::with_partial`] | a sum whose terms lie on several ranks |
+//! | [`Relayout::new`], [`Relayout::plan`] | the cheapest way to another layout |
+//! | [`Plan::steps`], [`Plan::explain`] | what it does, and what that takes |
+//! | [`ops::infer`] | what an op makes of the layouts of its operands |
+//! | [`LayoutPattern`] | layouts with open dimensions |
+//!
+//! # Crate features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `testing` | carries ops and plans out on tensors in memory, for tests; no part of the interface |
+//!
+//! # Errors
+//!
+//! [`Error`] of layouts and plans, [`OpError`](ops::OpError) of ops. Both have the values that do
+//! not fit.
+//!
+//! # Costs
+//!
+//! A question about one rank takes time for the dimensions of tensor and mesh, whatever the sizes;
+//! [`Layout::owners`] is lazy. A plan is a search whose time grows with the factors of the mesh's
+//! dimensions, not with the tensor; [`Plan::is_proven_cheapest`] says whether it was finished. No
+//! threads, no I/O.
+//!
+//! # Map of the crate
+//!
+//! `layout` (a mesh, a spec for each tensor dimension, what is still to be reduced;
+//! `layout/placement` answers which rank holds what), `spec` (how one dimension is cut), `geometry`
+//! (the rule that cuts it), `partial_reduction`, `pattern` (layouts with open dimensions),
+//! `any_layout` (what TensorFlow calls a layout), `text` and [`proto`] (its forms), [`ops`] (what
+//! ops make of layouts), `plan` (the cheapest collectives from one layout to another), `error`.
 #![forbid(unsafe_code)]
 
 mod any_layout;

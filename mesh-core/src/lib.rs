@@ -12,6 +12,13 @@
 //!                 └───┴───┴───┴───┘
 //! ```
 //!
+//! # When not to use it
+//!
+//! Where processes only have numbers: ranks in a row need no mesh. Nothing here finds devices or
+//! starts processes, and a mesh does not change once it is made.
+//!
+//! # Examples
+//!
 //! ```
 //! use meshwork_core::{Mesh, MeshRank};
 //!
@@ -25,15 +32,38 @@
 //! # Ok::<(), meshwork_core::Error>(())
 //! ```
 //!
-//! Every answer about one rank is computed from the shape alone, and ids and devices that count up
-//! are kept as runs: a mesh of a million ranks is as quick to ask as one of two.
+//! # Common calls
 //!
-//! Map of the crate: `mesh` (shape, coordinates, groups, ids, devices, and the builder), `group`
-//! (ranks that differ along some dimensions), `submesh` (parts of a mesh, and other views of it),
-//! `any_mesh` (what TensorFlow calls a mesh, and its text form), [`proto`] (its protobuf form),
-//! `create` (the mesh of a process's devices), [`tpu`] (the order of a TPU slice), `ids` and
-//! `devices` (long lists, kept short), `strided` (ranks at regular distances), `name` (names of
-//! dimensions), `rank`, `device` (device names), `error`.
+//! | call | for |
+//! |---|---|
+//! | [`Mesh::new`], [`Mesh::builder`] | a mesh of named dimensions, with ids and devices |
+//! | [`Mesh::coords`], [`Mesh::rank_of`] | where a rank is, and who is there |
+//! | [`Mesh::group_of`], [`Mesh::groups_along`] | ranks that differ along some dimensions only |
+//! | [`Mesh::submesh`], [`Submesh::to_mesh`] | a part of a mesh |
+//! | [`CreateMesh`] | the mesh of the devices that processes have |
+//! | [`AnyMesh`] | the text form, TensorFlow's |
+//! | [`tpu`] | the order of the devices of a TPU slice |
+//!
+//! # Errors
+//!
+//! Every call that can fail returns [`Error`], and those of [`tpu`] [`TpuError`](tpu::TpuError): a
+//! value names the mesh's dimension or size and what was asked of it. Nothing is changed by a call
+//! that fails.
+//!
+//! # Costs
+//!
+//! Every answer about one rank is computed from the shape alone, and ids and devices that count up
+//! are kept as runs: a mesh of a million ranks is as quick to ask as one of two. No threads, no
+//! I/O.
+//!
+//! # Map of the crate
+//!
+//! `mesh` (shape, coordinates, groups, ids, devices, and the builder), `group` (ranks that differ
+//! along some dimensions), `submesh` (parts of a mesh, and other views of it), `any_mesh` (what
+//! TensorFlow calls a mesh, and its text form), [`proto`] (its protobuf form), `create` (the mesh
+//! of a process's devices), [`tpu`] (the order of a TPU slice), `ids` and `devices` (long lists,
+//! kept short), `strided` (ranks at regular distances), `name` (names of dimensions), `rank`,
+//! `device` (device names), `error`.
 #![forbid(unsafe_code)]
 
 mod any_mesh;

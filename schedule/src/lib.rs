@@ -25,10 +25,50 @@
 //! | reduce-scatter, all-gather, gather, scatter, permute | one per rank, of any length |
 //! | all-to-all | one per pair of ranks, of any length: `from * world + to` |
 //!
-//! With the names of Thakur, Rabenseifner and Gropp ("Optimization of collective communication
-//! operations in MPICH", 2005) for `n` ranks: all-reduce by ring takes 2(n−1) rounds and by halving
-//! 2⌈log₂ n⌉, of 2(n−1)/n of the buffer in all; the tree takes 2⌈log₂ n⌉ rounds of the whole
-//! buffer.
+//! # When not to use it
+//!
+//! To send anything: `meshwork-collectives` carries schedules out and chooses among them.
+//!
+//! # Examples
+//!
+//! ```
+//! use meshwork_schedule::{Algorithm, Goal, Order, Rank, Schedule, check};
+//!
+//! let rounds = |rank| Schedule::all_reduce(Algorithm::Ring, 3, Rank::new(rank)).rounds();
+//! let first = rounds(0).next().expect("a ring of three has four rounds");
+//! assert_eq!(first.sends()[0].to, Rank::new(2));
+//!
+//! let plan: Vec<Vec<_>> = (0..3).map(|rank| rounds(rank).collect()).collect();
+//! assert_eq!(check(&plan, 3, &Goal::AllReduce)?, Order::Any);
+//! # Ok::<(), meshwork_schedule::Violation>(())
+//! ```
+//!
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`Schedule::new`], [`Schedule::all_reduce`] | a rank's part of a collective |
+//! | [`Schedule::rounds`] | what it sends and receives, round by round |
+//! | [`Schedule::peers`] | whom it needs a connection to |
+//! | [`Schedule::along`] | a ring in any order |
+//! | [`check()`] | the proof that schedules of all ranks do what they should |
+//!
+//! # Errors
+//!
+//! There are none: a rank and a root are below the world, and who asks has checked it. [`check()`]
+//! returns the first [`Violation`].
+//!
+//! # Costs
+//!
+//! A schedule is a few words, and a round is computed when it is asked for. [`check()`] carries all
+//! ranks out on symbols, which takes time and memory for the square of the ranks and more. No
+//! threads, no I/O.
+//!
+//! # Map of the crate
+//!
+//! `algorithm` (by name, and in which order each adds), `plan` (which patterns a collective is),
+//! `pattern` (who meets whom), `ring` (rings in any order), `blocks` (how a buffer is cut), `round`
+//! (one step of one rank), `hosts` (which ranks share one), `rank`, `check` (the proof).
 
 #![forbid(unsafe_code)]
 

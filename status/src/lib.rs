@@ -13,6 +13,13 @@
 //!   GET /ranks.jsonl  and /operations.jsonl: some ranks, a line each
 //! ```
 //!
+//! # When not to use it
+//!
+//! On a network that others can read: what is served is not encrypted, nor is the token. To keep
+//! history: that is for Prometheus, which reads `/metrics`.
+//!
+//! # Examples
+//!
 //! ```
 //! use std::sync::Arc;
 //! use meshwork_collectives::Group;
@@ -27,18 +34,41 @@
 //! # }
 //! ```
 //!
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`Settings::from_env`], [`Settings::new`] | where to listen, and who may ask |
+//! | [`Server::start`] | serves until it is dropped |
+//! | [`StatusSource`], [`Report`] | numbers of the program |
+//! | [`StatusClient::fetch`], [`targets`] | asking many ranks at once |
+//! | [`Look`], [`culprit()`] | what all said, and who makes the others wait |
+//! | [`TrainJob`] | telling Kubeflow Trainer |
+//!
+//! # Crate features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `opentelemetry` | `SpanExport`, which sends the spans of `tracing` to a collector |
+//!
+//! # Errors
+//!
+//! [`Error`] at the start names the address, file or variable. [`FetchError`] says why a rank has
+//! not answered. Once a server runs, it fails nobody: what cannot be answered is a status of HTTP.
+//!
+//! # Costs
+//!
 //! Reading costs the training nothing that it would notice: one thread answers, at most 500
-//! requests in a second, each in bounded time and memory.
+//! requests in a second, each in bounded time and memory. Spans and reports have a thread each.
 //!
-//! With the feature `opentelemetry`, `SpanExport` sends the spans of `tracing` to a collector.
+//! # Map of the crate
 //!
-//! Map of the crate: `report` (what is told), `metrics`, `json` and `operations` (its forms),
-//! `process` (what the kernel says of this one), `access` (who may ask), `settings` (where, and
-//! from whom), `server`, `page`; `folder` and `directory` (where a job's servers are), `client`
-//! (asking many at once), `gather` (for others); `snapshot` (what a rank said), `look` (what all
-//! said), `culprit` (who makes them wait), `job`; `spans` (sent to a collector), `train_job` (what
-//! Kubeflow Trainer is told); `error`. Pure are
-//! `report` and its forms, and all from `snapshot` to `job`.
+//! `report` (what is told), `metrics`, `json` and `operations` (its forms), `process` (what the
+//! kernel says of this one), `access` (who may ask), `settings` (where, and from whom), `server`,
+//! `page`; `folder` and `directory` (where a job's servers are), `client` (asking many at once),
+//! `gather` (for others); `snapshot` (what a rank said), `look` (what all said), `culprit` (who
+//! makes them wait), `job`; `spans` (sent to a collector), `train_job` (what Kubeflow Trainer is
+//! told); `error`. Pure are `report` and its forms, and all from `snapshot` to `job`.
 #![forbid(unsafe_code)]
 
 mod access;

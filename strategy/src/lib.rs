@@ -9,6 +9,14 @@
 //!                        worker 1: 4 5 6 7 ── gradient ─┘                     on both workers
 //! ```
 //!
+//! # When not to use it
+//!
+//! For collectives without a model: use `meshwork-collectives`. With burn or candle, begin with
+//! `meshwork-burn` and `meshwork-candle`. There are no parameter servers, and workers wait for each
+//! other in every step, but in [`low_communication`].
+//!
+//! # Examples
+//!
 //! ```
 //! use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReplicaReduceOp};
 //!
@@ -32,7 +40,7 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! # Reduce gradients while the backward pass goes on
+//! ## Reduce gradients while the backward pass goes on
 //!
 //! ```
 //! use meshwork_strategy::{Error, GradientBuckets, MultiWorkerMirroredStrategy, VariableSpec};
@@ -51,7 +59,7 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! # Train a model that does not fit into one worker
+//! ## Train a model that does not fit into one worker
 //!
 //! ```
 //! use meshwork_strategy::sharded::{AdamW, Shard, ShardedModel, Sharding, UnitSpec};
@@ -67,7 +75,7 @@
 //! # Ok::<(), meshwork_strategy::Error>(())
 //! ```
 //!
-//! # Save and restore
+//! ## Save and restore
 //!
 //! ```
 //! use meshwork_strategy::{Checkpoints, Cursor, MultiWorkerMirroredStrategy, Snapshot};
@@ -81,7 +89,7 @@
 //! # Ok::<(), meshwork_strategy::Error>(())
 //! ```
 //!
-//! # Go on when workers come and go
+//! ## Go on when workers come and go
 //!
 //! ```no_run
 //! # fn train<T: meshwork_strategy::Training>(mut training: T) -> Result<(), T::Error> {
@@ -93,10 +101,47 @@
 //! # }
 //! ```
 //!
-//! Map of the crate: `strategy` (the entry: workers and their replicas, steps, reductions, names of
-//! devices; trainings whose workers change), `replica` (what a step can do, and where the replicas
-//! of a worker meet), `variable` and `distributed_variable` (names, shapes, copies and when they
-//! are brought together), `dataset` (which worker takes which samples), `input` and `rows` (batches
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`MultiWorkerMirroredStrategy::from_env`] | joins the others |
+//! | [`MultiWorkerMirroredStrategy::scope`] | variables, equal on all workers |
+//! | [`MultiWorkerMirroredStrategy::distribute_dataset`] | this worker's samples |
+//! | [`MultiWorkerMirroredStrategy::run`] | a step |
+//! | [`ReplicaContext::all_reduce`] | a sum or mean of all, in a step |
+//! | [`GradientBuckets`], [`FlatGradients`] | gradients of many variables together |
+//! | [`MultiWorkerMirroredStrategy::save_checkpoint`], [`MultiWorkerMirroredStrategy::restore_checkpoint`] | what a training goes on from |
+//! | [`MultiWorkerMirroredStrategy::elastic_from_env`], [`Training`] | workers that come and go |
+//! | [`sharded`], [`low_communication`] | models that do not fit, and slow links |
+//! | [`MultiWorkerMirroredStrategy::leave`] | the end |
+//!
+//! # Crate features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `status` | on by default: workers say over HTTP how they fare, where `MESHWORK_STATUS` says so |
+//! | `etcd` | workers of elastic jobs register in etcd, and newcomers find them there |
+//! | `opentelemetry` | `export_spans`, which sends spans to a collector |
+//!
+//! # Errors
+//!
+//! [`Error`] is what the strategy finds, such as workers whose models differ, and what comes from
+//! below: the group, the resolver, a checkpoint. It is the same on all workers; the others are told
+//! why one leaves. [`misuse`] lists what goes wrong, and who says so.
+//!
+//! # Costs
+//!
+//! A step waits for the slowest worker. [`GradientBuckets`] and [`FlatGradients`] take the memory
+//! of the gradients once more. Where copies are compared, a hash of each goes along with the sum.
+//! Each further replica of a worker is a thread, while a step lasts. A status takes one thread.
+//!
+//! # Map of the crate
+//!
+//! `strategy` (the entry: workers and their replicas, steps, reductions, names of devices;
+//! trainings whose workers change), `replica` (what a step can do, and where the replicas of a
+//! worker meet), `variable` and `distributed_variable` (names, shapes, copies and when they are
+//! brought together), `dataset` (which worker takes which samples), `input` and `rows` (batches
 //! from anywhere, distributed to replicas), `flat_gradients` (many gradients as one buffer),
 //! `device_reducer` (buffers that stay on devices), `device_gradients` (gradients of a library that
 //! do), `gradients` and `bucketing` (what is reduced together, and when), `step_sum` (sums by code

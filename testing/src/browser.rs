@@ -121,6 +121,14 @@ impl Browser {
         entries.map(|entry| entry["message"].to_string()).collect()
     }
 
+    /// Gives the page so many pixels from left to right, as on a screen or a phone.
+    pub fn resize(&self, width: u32) {
+        let size =
+            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        let command = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": size });
+        self.command("/goog/cdp/execute", &command);
+    }
+
     /// Light or dark, as the page is told that its reader prefers it.
     pub fn prefer(&self, scheme: &str) {
         let feature = json!({ "name": "prefers-color-scheme", "value": scheme });

@@ -27,6 +27,8 @@ pub enum Need {
     Kubeflow,
     /// Kubernetes' API server and its etcd.
     Kubernetes,
+    /// The program `mdbook`.
+    Mdbook,
     /// The program `mpiexec.hydra` of MPICH.
     Mpich,
     /// The program `mpirun` of Open MPI.
@@ -67,6 +69,7 @@ impl Need {
         Self::Ipv6,
         Self::Kubeflow,
         Self::Kubernetes,
+        Self::Mdbook,
         Self::Mpich,
         Self::Mpirun,
         Self::Namespaces,
@@ -135,6 +138,7 @@ impl Need {
             Self::Ipv6 => "ipv6",
             Self::Kubeflow => "kubeflow",
             Self::Kubernetes => "kubernetes",
+            Self::Mdbook => "mdbook",
             Self::Mpich => "mpich",
             Self::Mpirun => "mpirun",
             Self::Namespaces => "namespaces",
@@ -172,6 +176,7 @@ impl Need {
                 "install etcd (Debian: etcd-server) and build the server by \
                  integration-tests/tests/services/kubernetes/build.sh"
             }
+            Self::Mdbook => "cargo install --locked mdbook",
             Self::Mpich => "install mpich, as Debian calls it",
             Self::Mpirun => "install openmpi-bin, as Debian calls it",
             Self::Namespaces => "run as root, or allow user namespaces, with iproute2 installed",
@@ -226,8 +231,8 @@ mod tests {
         assert_eq!(
             refused,
             "MESHWORK_REQUIRE=gpu,slrum: no test needs `slrum`: write `all`, or some of chromium, \
-             cublas, cuda-wheels, etcd, google, gpu, ipv6, kubeflow, kubernetes, mpich, mpirun, \
-             namespaces, openssl, pjrt, ray, slurm, ssh, strace, tmux, torchrun with commas"
+             cublas, cuda-wheels, etcd, google, gpu, ipv6, kubeflow, kubernetes, mdbook, mpich, \
+             mpirun, namespaces, openssl, pjrt, ray, slurm, ssh, strace, tmux, torchrun with commas"
         );
     }
 

@@ -7,6 +7,13 @@
 //!   GradientsParams ── registered buffers ──> all-reduce ──> GradientsParams ──> the optimizer
 //! ```
 //!
+//! # When not to use it
+//!
+//! For models of other libraries, and for modules whose parameters are not `f32`. Parameters are
+//! whole in every worker; only optimizer and gradients can be in parts.
+//!
+//! # Examples
+//!
 //! ```
 //! use burn_core::{self as burn, module::{Module, Param}, tensor::{Device, Tensor}};
 //! use burn_optim::{GradientsParams, SgdConfig};
@@ -34,10 +41,42 @@
 //!
 //! [`ShardedParams`] takes the place of an optimizer, and keeps a part of its state in each worker.
 //!
-//! Map of the crate: `params` (the entry), `sharded` (an optimizer in parts), `learner` (burn's
-//! learner), `walk` (through modules), `visits` (what is done with each parameter there), `tensor`
-//! (numbers out of burn), `optimizer` (its state in checkpoints), `cuda` (gradients on GPUs),
-//! `error`.
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | `Distributed::from_env` | burn's learner on many workers, with the feature `train` |
+//! | [`MirroredParams::new`] | parameters that are equal on all workers |
+//! | [`MirroredParams::all_reduce`] | gradients, summed |
+//! | [`MirroredParams::start`], [`MirroredParams::finish`] | the same, in stages of the backward pass |
+//! | [`MirroredParams::save`], [`save_optimizer`] | snapshots |
+//! | [`ShardedParams`] | an optimizer whose state is in parts |
+//!
+//! # Crate features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `flex` | on by default: reads parameters of burn's own CPU backend where they are |
+//! | `train` | `Distributed`, for burn's learner |
+//! | `cuda` | sums gradients on NVIDIA's GPUs where they lie; with burn's fusion |
+//!
+//! # Errors
+//!
+//! [`Error`] names the parameter, or passes on what the strategy and burn say. Workers whose
+//! modules differ are told at [`MirroredParams::new`].
+//!
+//! # Costs
+//!
+//! Gradients are copied out of burn and their sums back into the same memory; room for all of them
+//! is allocated once. Parameters are hashed in each step, to compare the copies, but
+//! [`without_checks`](MirroredParams::without_checks). With `cuda`, burn's queue is waited for
+//! before each bucket.
+//!
+//! # Map of the crate
+//!
+//! `params` (the entry), `sharded` (an optimizer in parts), `learner` (burn's learner), `walk`
+//! (through modules), `visits` (what is done with each parameter there), `tensor` (numbers out of
+//! burn), `optimizer` (its state in checkpoints), `cuda` (gradients on GPUs), `error`.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 
 #[cfg(feature = "cuda")]

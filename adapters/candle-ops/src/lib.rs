@@ -3,6 +3,13 @@
 //!
 //! This crate does not know strategies and the network: it is useful to a single process too.
 //!
+//! # When not to use it
+//!
+//! On GPUs, or for other types than `f32`: candle's own operations do the work there. For inference
+//! alone, what is gained is less.
+//!
+//! # Examples
+//!
 //! ```
 //! use candle_core::{DType, Device, Tensor};
 //! use candle_nn::{Conv2dConfig, Optimizer, SGD, VarBuilder, VarMap};
@@ -34,16 +41,35 @@
 //! | [`causal_attention`] | one head of one sequence at a time, which fits into the fastest cache, and no scores kept |
 //!
 //! Layers stay candle's: their variables, names and initial values are as before. Tensors on other
-//! devices or of another type go to candle's own operation, which has the same meaning. Work is
-//! split over rayon's current pool, and results do not depend on the number of its threads.
+//! devices or of another type go to candle's own operation, which has the same meaning.
 //!
-//! A training step allocates and frees the same sizes again and again; glibc's allocator returns
-//! large ones to the kernel each time. A program that trains should choose another, such as
-//! mimalloc.
+//! # Common calls
 //!
-//! Map of the crate: one module for each operation; `conv2d/geometry` (which elements a kernel
-//! meets), `elementwise` (one pass for two of them), `exp`, `vector` and `product` (the
-//! arithmetic), `storage` (the values of tensors), `error`.
+//! | call | for |
+//! |---|---|
+//! | [`conv2d`], [`linear`] | layers of candle, applied |
+//! | [`silu`], [`gelu_erf`], [`layer_norm`] | activations and norms |
+//! | [`max_pool2d`], [`avg_pool2d`] | pooling |
+//! | [`causal_attention`] | attention of a transformer |
+//! | [`cross_entropy`] | the loss |
+//!
+//! # Errors
+//!
+//! `candle_core::Error`, as of candle's own operations; what is found here is an [`Error`] within
+//! it, with the sizes that do not go together.
+//!
+//! # Costs
+//!
+//! Work is split over rayon's current pool, and results do not depend on the number of its threads.
+//! [`causal_attention`] keeps no scores for its backward pass. A training step allocates and frees
+//! the same sizes again and again; glibc's allocator returns large ones to the kernel each time. A
+//! program that trains should choose another, such as mimalloc.
+//!
+//! # Map of the crate
+//!
+//! One module for each operation; `conv2d/geometry` (which elements a kernel meets), `elementwise`
+//! (one pass for two of them), `exp`, `vector` and `product` (the arithmetic), `storage` (the
+//! values of tensors), `error`.
 
 mod attention;
 mod conv2d;

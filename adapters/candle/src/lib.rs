@@ -11,6 +11,13 @@
 //! A training loop as people write it needs its optimizer wrapped, and a part of the data for each
 //! worker: see [`Distributed`].
 //!
+//! # When not to use it
+//!
+//! For models of other libraries, and for variables that are not `f32`. Layers that look at other
+//! samples of a batch, such as batch normalisation, need [`BatchNorm`] of this crate.
+//!
+//! # Examples
+//!
 //! ```
 //! use candle_core::{DType, Device, Tensor};
 //! use candle_nn::{Init, Optimizer, SGD, VarMap};
@@ -46,12 +53,43 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Map of the crate: `distributed` (the wrapped optimizer), `sharded` (one whose state is in
-//! parts), `stack` (models in parts, run by the units of `unit`, begun by `initial`),
-//! `low_communication` (many steps between exchanges), `vars` (nearly all else), `batch_norm`
-//! (layers that look at the batches of all), `gradient_hooks` (gradients caught while others are
-//! still computed), `values`, `tensor` and `lent` (values read out, and in place), `cuda`
-//! (variables on GPUs), `error`.
+//! # Common calls
+//!
+//! | call | for |
+//! |---|---|
+//! | [`Distributed::new`], [`Distributed::backward_step`] | an optimizer of many workers |
+//! | [`Distributed::accumulate`], [`Distributed::with_max_norm`] | several batches in a step, clipped gradients |
+//! | [`MirroredVars::new`], [`MirroredVars::all_reduce`] | the same in parts, for loops of your own |
+//! | [`MirroredVars::hooked`], [`MirroredVars::backward`] | sums during the backward pass |
+//! | [`MirroredVars::save`], [`MirroredVars::restore`] | snapshots |
+//! | [`Sharded`], [`ShardedStack`] | optimizers and models in parts |
+//! | [`BatchNorm`] | batch normalisation over all workers |
+//! | [`LowCommunicationVars`] | many steps between exchanges |
+//!
+//! # Crate features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `cuda` | sums gradients on NVIDIA's GPUs where they lie; `nvcc` is needed to build it |
+//!
+//! # Errors
+//!
+//! [`Error`] names the variable, or passes on what the strategy and candle say. Workers whose
+//! models differ are told when variables are mirrored.
+//!
+//! # Costs
+//!
+//! Gradients are read out of candle into room that is allocated once, and their sums are written
+//! back. Variables are hashed in each step, to compare the copies. Batch normalisation waits for
+//! the other workers in each layer.
+//!
+//! # Map of the crate
+//!
+//! `distributed` (the wrapped optimizer), `sharded` (one whose state is in parts), `stack` (models
+//! in parts, run by the units of `unit`, begun by `initial`), `low_communication` (many steps
+//! between exchanges), `vars` (nearly all else), `batch_norm` (layers that look at the batches of
+//! all), `gradient_hooks` (gradients caught while others are still computed), `values`, `tensor`
+//! and `lent` (values read out, and in place), `cuda` (variables on GPUs), `error`.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 
 mod batch_norm;

@@ -35,8 +35,8 @@ use tokio::runtime::Builder;
 
 use super::*;
 use crate::{
-    DataTransport, Error, JobSecret, JoinError, LossCause, Network, OperationError, ReduceOp,
-    Refusal, Timeouts, Transport, UnauthenticatedCause,
+    DataTransport, Error, JobIdentity, JobSecret, JoinError, LossCause, Network, OperationError,
+    ReduceOp, Refusal, Timeouts, Transport, UnauthenticatedCause,
 };
 
 /// Whether processes of one host share memory here; elsewhere they use QUIC.
@@ -149,10 +149,14 @@ fn free_addresses(count: u32) -> Vec<String> {
 }
 
 fn config(members: &[String], rank: Rank, secret: &JobSecret) -> GroupConfig {
+    identified(members, rank, secret.clone())
+}
+
+fn identified(members: &[String], rank: Rank, identity: impl Into<JobIdentity>) -> GroupConfig {
     let timeouts = Timeouts::default()
         .with_join(PATIENCE)
         .with_silence(Duration::from_secs(5));
-    GroupConfig::new(members.to_vec(), rank, secret.clone())
+    GroupConfig::new(members.to_vec(), rank, identity)
         .unwrap()
         .with_timeouts(timeouts)
 }

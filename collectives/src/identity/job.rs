@@ -22,7 +22,7 @@ use crate::ConfigError;
 pub enum JobIdentity {
     /// Whoever knows it can be any rank.
     Secret(JobSecret),
-    /// Each rank has a key of its own.
+    /// Each rank has a key of its own. A launcher that only has a secret is not believed.
     Certificates(Certificates),
 }
 

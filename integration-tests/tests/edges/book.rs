@@ -113,21 +113,10 @@ pub(crate) fn feature_problems(chapter: &str, members: &[Member]) -> Vec<String>
             packages.flat_map(of)
         })
         .collect();
-    let published = members.iter().filter(|member| {
-        let publish = member
-            .manifest
-            .get("package")
-            .and_then(|it| it.get("publish"));
-        publish.is_some_and(toml::Value::is_table)
-    });
+    let published = members.iter().filter(|member| member.is_published());
     let there: BTreeSet<[&str; 2]> = published
         .flat_map(|member| {
-            let features = member
-                .manifest
-                .get("features")
-                .and_then(toml::Value::as_table);
-            let names = features.into_iter().flat_map(toml::Table::keys);
-            let names = names.filter(|name| *name != "default");
+            let names = member.features();
             names.map(|name| [member.package.as_str(), name])
         })
         .collect();

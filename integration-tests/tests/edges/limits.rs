@@ -26,9 +26,9 @@ pub(crate) fn problems(workspace: &Workspace, document: &str) -> Vec<String> {
 
 /// File, constant and value of a row of the table.
 fn row(line: &str) -> Option<[&str; 3]> {
-    let mut cells = line.strip_prefix("| `")?.split("` | `");
-    let (file, constant) = (cells.next()?, cells.next()?);
-    let (value, _) = cells.next()?.split_once('`')?;
+    let (file, rest) = line.strip_prefix("| `")?.split_once("` `")?;
+    let (constant, rest) = rest.split_once("` | `")?;
+    let (value, _) = rest.split_once('`')?;
     Some([file, constant, value])
 }
 

@@ -93,6 +93,23 @@ impl Workspace {
     }
 }
 
+impl Member {
+    /// Whether users are to have it.
+    pub(crate) fn is_published(&self) -> bool {
+        let package = self.manifest.get("package");
+        let publish = package.and_then(|package| package.get("publish"));
+        publish.is_some_and(toml::Value::is_table)
+    }
+
+    /// The names of its features.
+    pub(crate) fn features(&self) -> impl Iterator<Item = &str> {
+        let features = self.manifest.get("features");
+        let features = features.and_then(toml::Value::as_table).into_iter();
+        let names = features.flat_map(toml::Table::keys).map(String::as_str);
+        names.filter(|name| *name != "default")
+    }
+}
+
 fn member(root: &Path, package: &Value) -> Result<Member, Failure> {
     let path = Path::new(text(&package["manifest_path"]));
     let folder = path.parent().unwrap_or(root);

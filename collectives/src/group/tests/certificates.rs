@@ -84,12 +84,9 @@ fn write_files(
 fn ranks_with_certificates_of_the_users_own_authority_form_a_group() {
     let (folder, authority) = (tempfile::tempdir().unwrap(), Issuer::new());
     let members = free_addresses(3);
-    // The secrets differ: they prove nothing here.
     let sums = each(Rank::all(3), |rank| {
         let certificates = authority.issue(folder.path(), rank);
-        let config =
-            config(&members, rank, &JobSecret::generate().unwrap()).with_certificates(certificates);
-        let mut group = Group::connect(&config).unwrap();
+        let mut group = Group::connect(&identified(&members, rank, certificates)).unwrap();
         let mut buffer = [rank.number() + 1];
         group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
         group.leave().unwrap();
@@ -119,9 +116,7 @@ fn ranks_with_x509_documents_of_spiffe_form_a_group() {
         let (own, key) = server.sign(&params);
         let chain: [&[u8]; 2] = [&own, &server.certificate];
         let files = write_files(folder.path(), rank, &root.certificate, &chain, &key);
-        let secret = JobSecret::generate().unwrap();
-        let config = config(&members, rank, &secret).with_certificates(files);
-        let mut group = Group::connect(&config).unwrap();
+        let mut group = Group::connect(&identified(&members, rank, files)).unwrap();
         let mut buffer = [rank.number() + 1];
         group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
         group.leave().unwrap();
@@ -134,13 +129,10 @@ fn ranks_with_x509_documents_of_spiffe_form_a_group() {
 fn a_rank_that_another_authority_has_certified_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let members = free_addresses(2);
-    let secret = JobSecret::generate().unwrap();
     let errors = each(Rank::all(2), |rank| {
         let certificates = Issuer::new().issue(folder.path(), rank);
         let short = Timeouts::default().with_join(Duration::from_secs(3));
-        let config = config(&members, rank, &secret)
-            .with_timeouts(short)
-            .with_certificates(certificates);
+        let config = identified(&members, rank, certificates).with_timeouts(short);
         Group::connect(&config).unwrap_err()
     });
     assert!(
@@ -245,8 +237,7 @@ fn what_others_would_refuse_is_found_before_they_are_asked_with_its_file() {
 fn a_rank_whose_certificate_is_for_another_does_not_begin() {
     let (folder, authority) = (tempfile::tempdir().unwrap(), Issuer::new());
     let certificates = authority.issue(folder.path(), Rank::new(1));
-    let secret = JobSecret::generate().unwrap();
-    let config = config(&free_addresses(2), Rank::CHIEF, &secret).with_certificates(certificates);
+    let config = identified(&free_addresses(2), Rank::CHIEF, certificates);
     let refused = Group::connect(&config).unwrap_err().to_string();
     let name = "does not prove that this process is rank-0.night-run.meshwork.invalid";
     assert!(refused.contains(name), "{refused}");
