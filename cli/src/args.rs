@@ -126,7 +126,8 @@ pub(crate) struct Run {
     ///
     /// With the secret of that job in MESHWORK_JOB_SECRET or MESHWORK_JOB_SECRET_FILE, or by
     /// --secret-file. The job has to have room: MESHWORK_WORKERS=2:5 in its environment lets it
-    /// begin with 2 and grow to 5.
+    /// begin with 2 and grow to 5. The word etcd stands for the workers that are registered in the
+    /// etcd that MESHWORK_ETCD names.
     #[arg(long, value_name = "HOST:PORT,...")]
     #[arg(conflicts_with_all = ["host_port_base", "hosts"])]
     pub(crate) join: Option<String>,

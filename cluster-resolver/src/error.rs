@@ -8,6 +8,7 @@ use crate::address::AddressProblem;
 use crate::task::{MAX_TASK_INDEX, Task};
 use crate::text::{Jobs, Quoted, Shortened, TasksOf};
 
+mod etcd;
 mod launcher;
 mod sagemaker;
 mod scheduler;
@@ -15,6 +16,7 @@ mod service;
 mod slurm;
 mod tf_config;
 
+pub use etcd::{EtcdError, EtcdOperation};
 pub use launcher::LauncherError;
 pub use sagemaker::SageMakerError;
 pub use scheduler::{FluxProblem, SchedulerError};
@@ -137,6 +139,9 @@ pub enum Error {
         /// The variable.
         variable: String,
     },
+    /// Members of a job could not be found in etcd, or this one not be registered there.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
     /// The variables of a launcher do not tell who is in the cluster.
     #[error(transparent)]
     Launcher(#[from] LauncherError),

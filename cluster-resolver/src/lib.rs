@@ -98,6 +98,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
+//! | `etcd` | where members of a job register, and newcomers find them: `EtcdMembers` |
 //! | `gce` | instance groups of Google Compute Engine: `GceResolver` |
 //! | `kubernetes` | pods of Kubernetes: `KubernetesResolver` |
 //! | `tpu` | nodes of Cloud TPU: `TpuResolver` |
@@ -125,7 +126,8 @@
 //! then the sources: `simple`, `tf_config`, [`slurm`], `schedulers` (PBS, LSF and Flux),
 //! `sagemaker`, `launcher` (torchrun, Open MPI, MPICH), `skypilot`, `environment` (whoever started
 //! this process) and `union`, and the services, each a feature: `gce`, `kubernetes` and `tpu` over
-//! `google` and `service` (what they share: credentials, deadlines, answers).
+//! `google` and `service` (what they share: credentials, deadlines, answers), and `etcd`, where
+//! newcomers find the members of a job that runs.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -134,6 +136,8 @@ mod command;
 mod difference;
 mod environment;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod explanation;
 #[cfg(feature = "gce")]
 mod gce;
@@ -153,7 +157,12 @@ mod sagemaker;
 mod schedulers;
 #[cfg(feature = "service")]
 #[cfg_attr(
-    not(all(feature = "gce", feature = "kubernetes", feature = "tpu")),
+    not(all(
+        feature = "etcd",
+        feature = "gce",
+        feature = "kubernetes",
+        feature = "tpu"
+    )),
     allow(dead_code, reason = "each resolver needs its part")
 )]
 mod service;
@@ -174,10 +183,12 @@ pub use cluster::{Accelerators, Cluster, RendezvousEndpoint};
 pub use difference::{Difference, Moved};
 pub use environment::EnvironmentResolver;
 pub use error::{
-    AccessProblem, CoordinatorProblem, CredentialsProblem, Error, Expected, FluxProblem,
-    JsonProblem, LauncherError, SageMakerError, SchedulerError, ServiceError, ServiceErrorKind,
-    SlurmError, TaskPart,
+    AccessProblem, CoordinatorProblem, CredentialsProblem, Error, EtcdError, EtcdOperation,
+    Expected, FluxProblem, JsonProblem, LauncherError, SageMakerError, SchedulerError,
+    ServiceError, ServiceErrorKind, SlurmError, TaskPart,
 };
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdMembers, EtcdRegistration};
 pub use explanation::{Explanation, Finding, Origin, Question, Source, Step};
 #[cfg(feature = "gce")]
 pub use gce::GceResolver;

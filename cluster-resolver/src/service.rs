@@ -7,7 +7,7 @@
 pub(crate) mod answer;
 pub(crate) mod call;
 pub(crate) mod error_kind;
-#[cfg(feature = "google")]
+#[cfg(any(feature = "etcd", feature = "google"))]
 pub(crate) mod http;
 pub(crate) mod order;
 pub(crate) mod retry;

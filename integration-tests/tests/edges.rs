@@ -131,6 +131,7 @@ const PURE: &[&str] = &[
     "cluster-resolver/src/cluster/",
     "cluster-resolver/src/difference",
     "cluster-resolver/src/error",
+    "cluster-resolver/src/etcd/form",
     "cluster-resolver/src/explanation",
     "cluster-resolver/src/gce/group",
     "cluster-resolver/src/kubernetes/pods",

@@ -5,6 +5,8 @@
     reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
 )]
 
+#[path = "services/etcd.rs"]
+mod etcd;
 #[path = "services/google.rs"]
 mod google;
 #[path = "services/kubeflow.rs"]

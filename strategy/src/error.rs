@@ -44,6 +44,11 @@ pub enum Error {
     #[cfg(feature = "status")]
     #[error(transparent)]
     Status(#[from] meshwork_status::Error),
+    /// `MESHWORK_SEEDS` sends a newcomer to etcd, which this program cannot ask.
+    #[error(
+        "MESHWORK_SEEDS is etcd, but this program cannot ask it: build it with the feature etcd of meshwork-strategy, or name host:port of some workers"
+    )]
+    WithoutEtcd,
     /// The names of jobs, tasks and devices do not make a mesh.
     #[error(transparent)]
     Mesh(#[from] meshwork_core::Error),

@@ -121,6 +121,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `status` | on by default: workers say over HTTP how they fare, where `MESHWORK_STATUS` says so |
+//! | `etcd` | workers of elastic jobs register in etcd, and newcomers find them there |
 //! | `opentelemetry` | `export_spans`, which sends spans to a collector |
 //!
 //! # Errors

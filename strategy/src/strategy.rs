@@ -4,6 +4,7 @@
 
 mod devices;
 mod elastic;
+mod etcd;
 mod reductions;
 #[cfg(feature = "status")]
 mod status;
@@ -32,6 +33,7 @@ use crate::{
     StrategyObserver, StrategyStatistics, hash,
 };
 
+use devices::mesh_of;
 pub use elastic::{Change, Progress, Training};
 use training::Elastic;
 pub use training::JoinMode;
@@ -56,6 +58,9 @@ pub struct MultiWorkerMirroredStrategy {
     /// Only where workers may be lost and others come in.
     elastic: Option<Elastic>,
     pub(crate) meter: Arc<Meter>,
+    /// This worker's address in etcd.
+    #[cfg(feature = "etcd")]
+    registration: Option<meshwork_cluster_resolver::EtcdRegistration>,
     #[cfg(feature = "status")]
     status: Option<meshwork_status::Server>,
     #[cfg(feature = "status")]
@@ -149,6 +154,8 @@ impl MultiWorkerMirroredStrategy {
             cluster: None,
             elastic: None,
             meter: Meter::new(),
+            #[cfg(feature = "etcd")]
+            registration: None,
             #[cfg(feature = "status")]
             status: None,
             #[cfg(feature = "status")]
@@ -478,15 +485,6 @@ fn cluster_of(
         true => Ok(None),
         false => Ok(Some((cluster.placement()?, cluster.task()?))),
     }
-}
-
-/// The dimension of replicas only where there are several.
-fn mesh_of(workers: u32, replicas: usize) -> Result<Mesh, Error> {
-    let workers = ("worker", workers as usize);
-    Ok(match replicas {
-        1 => Mesh::new([workers])?,
-        _ => Mesh::new([workers, ("replica", replicas)])?,
-    })
 }
 
 fn config(placement: &WorkerPlacement, identity: JobIdentity) -> Result<GroupConfig, Error> {

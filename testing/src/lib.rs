@@ -1,5 +1,6 @@
 //! What tests of all packages share: skips that are heard, tests in a process of their own, and
-//! what they start: a browser, `ssh` with its server, two hosts, and Slurm; files of certificates.
+//! what they start: a browser, etcd, `ssh` with its server, two hosts, and Slurm; files of
+//! certificates.
 //!
 //! It knows nothing of what is tested. Some tests need what not every machine has, such as a GPU or
 //! Slurm. Where it is missing they skip, and `MESHWORK_REQUIRE` makes that a failure:
@@ -18,6 +19,7 @@
 
 mod browser;
 mod child;
+mod etcd;
 mod hosts;
 mod need;
 mod pem;
@@ -28,6 +30,7 @@ mod ssh;
 
 pub use browser::Browser;
 pub use child::{child, passed};
+pub use etcd::Etcd;
 pub use hosts::two_hosts;
 pub use need::Need;
 pub use pem::pem;

@@ -15,6 +15,8 @@ pub enum Need {
     Cublas,
     /// Wheels of NVIDIA's other libraries and headers.
     CudaWheels,
+    /// The program `etcd`.
+    Etcd,
     /// Google's own clients for Python.
     Google,
     /// An NVIDIA GPU, with the libraries that work on it.
@@ -61,6 +63,7 @@ impl Need {
         Self::Chromium,
         Self::Cublas,
         Self::CudaWheels,
+        Self::Etcd,
         Self::Google,
         Self::Gpu,
         Self::Ipv6,
@@ -129,6 +132,7 @@ impl Need {
             Self::Chromium => "chromium",
             Self::Cublas => "cublas",
             Self::CudaWheels => "cuda-wheels",
+            Self::Etcd => "etcd",
             Self::Google => "google",
             Self::Gpu => "gpu",
             Self::Ipv6 => "ipv6",
@@ -157,6 +161,7 @@ impl Need {
             Self::CudaWheels => {
                 "it takes Linux on x86-64, pip for python3, and the package index that pip asks"
             }
+            Self::Etcd => "install etcd-server, as Debian calls it",
             Self::Google => {
                 "pip install google-auth requests google-api-python-client, for python3 or for the \
                  Python that MESHWORK_PYTHON names"
@@ -226,7 +231,7 @@ mod tests {
         assert_eq!(
             refused,
             "MESHWORK_REQUIRE=gpu,slrum: no test needs `slrum`: write `all`, or some of chromium, \
-             cublas, cuda-wheels, google, gpu, ipv6, kubeflow, kubernetes, mdbook, mpich, \
+             cublas, cuda-wheels, etcd, google, gpu, ipv6, kubeflow, kubernetes, mdbook, mpich, \
              mpirun, namespaces, openssl, pjrt, ray, slurm, ssh, strace, tmux, torchrun with commas"
         );
     }

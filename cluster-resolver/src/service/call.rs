@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::panic;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 use super::retry::RetryPolicy;
 use crate::error::{ServiceError, ServiceErrorKind};
@@ -30,16 +31,22 @@ pub(crate) enum Attempt<T> {
 pub(crate) fn run<T: Send>(
     work: impl Future<Output = Result<T, ServiceError>> + Send,
 ) -> Result<T, ServiceError> {
-    let no_runtime = |error: std::io::Error| ServiceError::NoRuntime { kind: error.kind() };
     thread::scope(|scope| {
         let worker = thread::Builder::new().name("cluster-resolver".to_owned());
-        let worker = worker.spawn_scoped(scope, || {
-            let runtime = Builder::new_current_thread().enable_all().build();
-            runtime.map_err(no_runtime)?.block_on(work)
-        });
+        let worker = worker.spawn_scoped(scope, || runtime()?.block_on(work));
         let ended = worker.map_err(no_runtime)?.join();
         ended.unwrap_or_else(|cause| panic::resume_unwind(cause))
     })
+}
+
+/// A runtime for the requests of one thread.
+pub(crate) fn runtime() -> Result<Runtime, ServiceError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(no_runtime)
+}
+
+pub(crate) fn no_runtime(error: io::Error) -> ServiceError {
+    ServiceError::NoRuntime { kind: error.kind() }
 }
 
 impl Call {

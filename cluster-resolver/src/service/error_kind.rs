@@ -24,12 +24,16 @@ fn of_one(error: &(dyn Error + 'static)) -> Option<ServiceErrorKind> {
     if error.to_string().starts_with("dns error") {
         return Some(ServiceErrorKind::NoAddress);
     }
-    let error = error.downcast_ref::<io::Error>()?;
-    if error
-        .get_ref()
-        .is_some_and(|inner| inner.is::<rustls::Error>())
-    {
-        return Some(ServiceErrorKind::NoTrust);
+    let mut error = error.downcast_ref::<io::Error>()?;
+    // Clients wrap one in another, and such a cause is not in the chain.
+    while let Some(inner) = error.get_ref() {
+        if inner.is::<rustls::Error>() {
+            return Some(ServiceErrorKind::NoTrust);
+        }
+        let Some(wrapped) = inner.downcast_ref() else {
+            break;
+        };
+        error = wrapped;
     }
     match error.kind() {
         ErrorKind::TimedOut => Some(ServiceErrorKind::TooSlow),
@@ -79,7 +83,11 @@ mod tests {
             io::Error::other("no such name"),
             ServiceErrorKind::NoAddress,
         );
-        let distrust = io::Error::other(rustls::Error::DecryptError);
-        check("client", distrust, ServiceErrorKind::NoTrust);
+        let distrust = || io::Error::other(rustls::Error::DecryptError);
+        check("client", distrust(), ServiceErrorKind::NoTrust);
+        let wrapped = io::Error::other(distrust());
+        check("client", wrapped, ServiceErrorKind::NoTrust);
+        let refused = io::Error::other(io::Error::from(ErrorKind::ConnectionRefused));
+        check("client", refused, ServiceErrorKind::NoConnection);
     }
 }

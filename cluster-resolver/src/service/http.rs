@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder, Method, Response, Url};
+use reqwest::{Certificate, Client, ClientBuilder, Method, Response, Url};
 use serde_json::Value;
 
 use super::call::{Attempt, Call};
@@ -42,6 +42,8 @@ pub(crate) struct Request<'a> {
     url: Url,
     body: Option<&'a Value>,
     token: Option<&'a Secret>,
+    /// What stands before the token.
+    scheme: &'static str,
     metadata: Metadata,
 }
 
@@ -67,6 +69,11 @@ impl Endpoint {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// As errors show it.
+    pub(crate) fn shown(&self) -> String {
+        url_without_secrets(&self.0)
+    }
 }
 
 impl Debug for Endpoint {
@@ -82,6 +89,7 @@ impl<'a> Request<'a> {
             url,
             body: None,
             token: None,
+            scheme: "Bearer ",
             metadata: Metadata::No,
         }
     }
@@ -101,6 +109,12 @@ impl<'a> Request<'a> {
     pub(crate) fn with_token(mut self, token: Option<&'a Secret>) -> Self {
         self.token = token;
         self
+    }
+
+    /// The token alone, as etcd takes it.
+    pub(crate) fn with_bare_token(mut self, token: Option<&'a Secret>) -> Self {
+        self.scheme = "";
+        self.with_token(token)
     }
 
     /// Adds to the query part of the URL, escaped as needed.
@@ -124,6 +138,17 @@ impl Http {
     /// A client for the servers of this network.
     pub(crate) fn without_proxy() -> Result<Self, ServiceError> {
         Self::with(Proxies::PassedBy)
+    }
+
+    /// A client for the servers of this network that have a certificate of these authorities, and
+    /// of no others; `None` where these cannot be used.
+    pub(crate) fn trusting(authorities: Vec<Certificate>) -> Result<Option<Self>, ServiceError> {
+        let http = Self::without_proxy()?;
+        let builder = Client::builder().tls_certs_only(authorities);
+        let Ok(client) = build(http.proxies, builder) else {
+            return Ok(None);
+        };
+        Ok(http.trusting.set(client).is_ok().then_some(http))
     }
 
     fn with(proxies: Proxies) -> Result<Self, ServiceError> {
@@ -167,7 +192,7 @@ impl Http {
         Ok((url, value))
     }
 
-    async fn attempt(
+    pub(crate) async fn attempt(
         &self,
         request: &Request<'_>,
         url: &str,
@@ -180,7 +205,7 @@ impl Http {
             outgoing = outgoing.header(ACCEPT, "application/json");
         }
         if let Some(token) = request.token {
-            outgoing = outgoing.header(AUTHORIZATION, bearer(token));
+            outgoing = outgoing.header(AUTHORIZATION, authorization(request.scheme, token));
         }
         if let Some(body) = request.body {
             let body = body.to_string();
@@ -264,9 +289,9 @@ pub(crate) fn shown(url: &Url) -> String {
     url_without_secrets(url.as_str())
 }
 
-fn bearer(token: &Secret) -> HeaderValue {
+fn authorization(scheme: &'static str, token: &Secret) -> HeaderValue {
     // A token with characters that no header has is refused by the service, as any wrong one.
-    let text = format!("Bearer {}", token.expose());
+    let text = format!("{scheme}{}", token.expose());
     let mut value = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("Bearer"));
     value.set_sensitive(true);
     value
@@ -337,6 +362,6 @@ mod tests {
     #[test]
     fn the_header_with_the_token_shows_none() {
         let token = Secret::new("ya29.secret");
-        assert!(!format!("{:?}", bearer(&token)).contains("ya29"));
+        assert!(!format!("{:?}", authorization("Bearer ", &token)).contains("ya29"));
     }
 }

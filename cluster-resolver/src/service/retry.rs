@@ -71,7 +71,7 @@ impl RetryPolicy {
     }
 
     /// As patient as this, and not beyond this time.
-    #[cfg(feature = "tpu")]
+    #[cfg(any(feature = "etcd", feature = "tpu"))]
     pub(crate) fn within(mut self, time: Duration) -> Self {
         self.deadline = self.deadline.min(time);
         self

@@ -1,6 +1,6 @@
 use std::fmt::{self, Debug};
 
-/// A token, which no output shows.
+/// A token or a password, which no output shows.
 #[derive(Clone, Eq, PartialEq)]
 pub(crate) struct Secret(String);
 
@@ -9,8 +9,8 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The token itself, for the header of a request.
-    #[cfg(feature = "google")]
+    /// The secret itself, for the header of a request or its body.
+    #[cfg(any(feature = "etcd", feature = "google"))]
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }

@@ -4,12 +4,14 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
+use meshwork_cluster_resolver::EtcdMembers;
 use meshwork_collectives::{GroupConfig, JobSecret, Transport};
-use meshwork_testing::Need;
+use meshwork_testing::{Etcd, Need};
 
 use crate::training::{Story, result, trainer, undisturbed};
-use crate::worker::{Worker, free_addresses, over, tf_config};
+use crate::worker::{HANG, Worker, free_addresses, over, tf_config};
 
 /// A job of the elastic test program that begins with some members and may come to have more.
 struct Job {
@@ -291,4 +293,85 @@ fn a_newcomer_gets_the_bits_of_the_others_though_one_that_gives_them_is_killed()
         founders[0].reaches("of 3");
         founders[2].reaches("of 3");
     }
+}
+
+/// Waits until exactly these addresses are registered.
+#[track_caller]
+fn registered(job: &EtcdMembers, expected: &[&str]) {
+    let begun = Instant::now();
+    loop {
+        let mut found = job.addresses().unwrap();
+        found.sort();
+        if found == expected {
+            return;
+        }
+        assert!(begun.elapsed() < HANG, "{found:?}, not {expected:?}");
+    }
+}
+
+/// Its seed is a word: etcd has the addresses, and one that a stranger has left there.
+#[test]
+fn a_newcomer_finds_a_training_in_etcd_which_forgets_it_when_it_is_killed() {
+    let Some(etcd) = Etcd::start() else { return };
+    let prefix = "/meshwork/growth";
+    let (mut addresses, secret) = (free_addresses(4), JobSecret::generate().unwrap());
+    let (stranger, own) = (addresses.pop().unwrap(), addresses.pop().unwrap());
+    let command = || {
+        let mut command = trainer(u64::MAX);
+        over(&mut command, "quic")
+            .arg("--pause=1000")
+            .env(GroupConfig::WORKERS_ENV, "2:3")
+            .env(JobSecret::ENV, secret.to_hex().as_str())
+            .env(EtcdMembers::ENDPOINTS_ENV, etcd.url())
+            .env(EtcdMembers::PREFIX_ENV, prefix);
+        command
+    };
+    let job = EtcdMembers::new([etcd.url()], prefix);
+    let strangers = job.register(&*stranger, |trouble| panic!("{trouble}"));
+    let _strangers = strangers.unwrap();
+    let founder = |index| {
+        let mut command = command();
+        command.env("TF_CONFIG", tf_config(&addresses, index));
+        Worker::start(command)
+    };
+    let mut founders = [founder(0), founder(1)];
+    for founder in &mut founders {
+        founder.reaches("made");
+    }
+    let mut there = vec![&*addresses[0], &*addresses[1], &*stranger];
+    there.sort_unstable();
+    registered(&job, &there);
+    let mut newcomer = command();
+    newcomer
+        .env(GroupConfig::SEEDS_ENV, "etcd")
+        .env(GroupConfig::ADDRESS_ENV, &own);
+    let mut newcomer = Worker::start(newcomer);
+    newcomer.reaches("of 3");
+    let mut all = there.clone();
+    all.push(&own);
+    all.sort_unstable();
+    registered(&job, &all);
+    newcomer.kill();
+    for founder in &mut founders {
+        founder.reaches("of 3");
+        founder.reaches("of 2");
+    }
+    registered(&job, &there);
+}
+
+#[test]
+fn a_newcomer_that_is_sent_to_no_etcd_says_which_variable_is_missing() {
+    let mut newcomer = trainer(1);
+    newcomer
+        .env(GroupConfig::SEEDS_ENV, "etcd")
+        .env_remove(EtcdMembers::ENDPOINTS_ENV)
+        .env(
+            JobSecret::ENV,
+            JobSecret::generate().unwrap().to_hex().as_str(),
+        );
+    let ended = Worker::start(newcomer).end();
+    assert_eq!(
+        ended.stderr,
+        "trainer: error: MESHWORK_ETCD is not set, which MESHWORK_SEEDS=etcd needs: set it\n"
+    );
 }

@@ -1,5 +1,6 @@
 //! What programs ask of an error: who is gone, whose fault it is, whether to try again.
 
+use meshwork_cluster_resolver::Error as ClusterError;
 use meshwork_collectives::Rank;
 
 use super::{Error, LowCommunicationError, StateError};
@@ -44,6 +45,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Group(error) => error.is_retryable(),
+            Self::Cluster(ClusterError::Etcd(error)) => error.is_transient(),
             error => matches!(error, Self::State(StateError::HalfTaken { .. })),
         }
     }
@@ -55,7 +57,7 @@ impl Error {
         if let Self::Group(error) = self {
             return error.exit_status();
         }
-        match matches!(self, Self::Cluster(_)) {
+        match matches!(self, Self::Cluster(_) | Self::WithoutEtcd) && !self.is_retryable() {
             true => meshwork_collectives::Error::EXIT_CONFIG,
             false => 1,
         }

@@ -1,6 +1,6 @@
-//! The names of devices.
+//! The names of devices, and the mesh of workers and replicas.
 
-use meshwork_core::DeviceSpec;
+use meshwork_core::{DeviceSpec, Mesh};
 
 use super::MultiWorkerMirroredStrategy;
 use crate::Error;
@@ -35,4 +35,13 @@ impl MultiWorkerMirroredStrategy {
         };
         (0..self.local_replicas).map(device).collect()
     }
+}
+
+/// The dimension of replicas only where there are several.
+pub(super) fn mesh_of(workers: u32, replicas: usize) -> Result<Mesh, Error> {
+    let workers = ("worker", workers as usize);
+    Ok(match replicas {
+        1 => Mesh::new([workers])?,
+        _ => Mesh::new([workers, ("replica", replicas)])?,
+    })
 }

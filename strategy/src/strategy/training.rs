@@ -12,6 +12,7 @@ use meshwork_collectives::{
 };
 
 use super::elastic::poll_interval::PollInterval;
+use super::etcd::seeds_from_env;
 use super::{MultiWorkerMirroredStrategy, cluster_of, config, place_in};
 use crate::{CommunicationOptions, Error, Training};
 use session::Session;
@@ -45,11 +46,16 @@ impl MultiWorkerMirroredStrategy {
     /// and there may come to be five; those listed behind them come in later, and so does any
     /// process that has the addresses of some workers in `MESHWORK_SEEDS` instead of a cluster.
     ///
+    /// With the feature `etcd`, workers register in the etcd that `MESHWORK_ETCD` names, and a
+    /// process with `MESHWORK_SEEDS=etcd` gets their addresses from there.
+    ///
     /// # Errors
     /// Those of [`from_env`](Self::from_env), and [`Error::Group`] when MESHWORK_RESTARTS is no
     /// number or no worker admits this process within [`Timeouts::join`].
     pub fn elastic_from_env() -> Result<Self, Error> {
         let strategy = Self::elastic_from_cluster_env()?;
+        #[cfg(feature = "etcd")]
+        let strategy = strategy.registered_from_env()?;
         #[cfg(feature = "status")]
         let strategy = strategy.with_status_from_env()?;
         Ok(strategy)
@@ -57,14 +63,14 @@ impl MultiWorkerMirroredStrategy {
 
     fn elastic_from_cluster_env() -> Result<Self, Error> {
         let options = CommunicationOptions::new().with_timeouts(Timeouts::from_env()?);
-        if let Some(seeds) = GroupConfig::seeds_from_env() {
+        let limit = options.timeouts().join();
+        if let Some(seeds) = seeds_from_env(limit)? {
             let config = GroupConfig::newcomer(seeds, JobIdentity::from_env()?)?;
             let group = Group::rejoin(&config.with_environment()?)?;
             return Ok(Self::with(group, options, None)?.made_elastic());
         }
         let entry = JoinMode::from_env()?.unwrap_or(JoinMode::Founding);
         let may_grow = env::var_os(GroupConfig::WORKERS_ENV).is_some();
-        let limit = options.timeouts().join();
         let cluster = cluster_of(
             &EnvironmentResolver::from_env(),
             JobIdentity::from_env,
