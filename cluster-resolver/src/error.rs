@@ -141,7 +141,7 @@ pub enum Error {
     },
     /// Members of a job could not be found in etcd, or this one not be registered there.
     #[error(transparent)]
-    Etcd(#[from] EtcdError),
+    Etcd(Box<EtcdError>),
     /// The variables of a launcher do not tell who is in the cluster.
     #[error(transparent)]
     Launcher(#[from] LauncherError),
@@ -268,6 +268,12 @@ pub enum Error {
         /// The address as given for the second task.
         address: String,
     },
+}
+
+impl From<EtcdError> for Error {
+    fn from(error: EtcdError) -> Self {
+        Self::Etcd(Box::new(error))
+    }
 }
 
 /// One half of the name of a task.

@@ -232,7 +232,7 @@ fn variables_name_etcd_the_prefix_the_user_and_files() {
         read(&[etcd, prefix]),
         Ok(Some(EtcdMembers::new(urls, PREFIX)))
     );
-    let unset = |variable, because| Err(Error::Etcd(EtcdError::Unset { variable, because }));
+    let unset = |variable, because| Err(EtcdError::Unset { variable, because }.into());
     assert_eq!(
         read(&[etcd]),
         unset("MESHWORK_ETCD_PREFIX", "MESHWORK_ETCD")
@@ -245,7 +245,7 @@ fn variables_name_etcd_the_prefix_the_user_and_files() {
     let named = ("MESHWORK_ETCD_PASSWORD_FILE", file.to_str().unwrap());
     let absent = read(&[etcd, prefix, user, named]);
     assert!(
-        matches!(&absent, Err(Error::Etcd(EtcdError::File { .. }))),
+        matches!(&absent, Err(Error::Etcd(error)) if matches!(**error, EtcdError::File { .. })),
         "{absent:?}"
     );
     std::fs::write(&file, "open sesame\n").unwrap();
