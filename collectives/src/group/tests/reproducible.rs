@@ -26,7 +26,7 @@ fn depends_on_the_contributions_alone<T: Element>(
     communication: Communication,
     from_f32: impl Fn(f32) -> T + Sync,
 ) {
-    const LEN: usize = 257;
+    const LEN: usize = 1003;
     let of_rank = |rank| contribution(rank, LEN).into_iter().map(&from_f32).collect();
     let contributions: Vec<Vec<T>> = (0..world as usize).map(of_rank).collect();
     over.run(world, |mut group| {
@@ -39,7 +39,7 @@ fn depends_on_the_contributions_alone<T: Element>(
         ] {
             let expected = folded(op, &contributions);
             let own = &contributions[group.rank().index()];
-            for bucket in [LEN, 100, 7] {
+            for bucket in [LEN, 100, 37] {
                 let mut buffer = own.clone();
                 for part in buffer.chunks_mut(bucket) {
                     group.all_reduce(part, op).unwrap();
