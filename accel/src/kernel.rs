@@ -61,14 +61,6 @@ pub struct Loops<T> {
     pub(crate) divide: fn(values: &mut [T], by: NonZeroU32),
 }
 
-impl<T> Clone for Loops<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Loops<T> {}
-
 macro_rules! kept_as_itself {
     ($($number:ty),+) => {$(
         impl Kernel for $number {
