@@ -50,10 +50,9 @@ impl Call {
     /// How an op is carried out on these operands, all of one context.
     #[track_caller]
     fn of(op: &Op, context: &Context, operands: &[&TensorLayout]) -> Result<Self, Error> {
-        let operands: Vec<TensorLayout> = operands.iter().copied().cloned().collect();
         Ok(Self {
             context: context.clone(),
-            inferred: infer(op, &operands)?,
+            inferred: infer(op, operands)?,
             record: Record::of(Primitive::Op(op.clone())),
         })
     }

@@ -133,7 +133,9 @@ impl Record {
 
     /// Takes note of the next operand.
     pub(crate) fn note<T: Scalar>(&self, operand: &DTensor<T>) {
-        self.operands.borrow_mut().push(Arc::new(operand.clone()));
+        if Recording::is_any() {
+            self.operands.borrow_mut().push(Arc::new(operand.clone()));
+        }
     }
 
     /// The same op with one operand more.

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::record::Recording;
+use crate::record::{Purpose, Recording};
 use crate::{DTensor, Error, Float};
 
 mod backward;
@@ -74,7 +74,6 @@ mod rules;
 /// assert_eq!([slope.to_host()?.sum(), bend.to_host()?.sum()], [12.0, 12.0]);
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Default)]
 #[doc(alias = "GradientTape")]
 pub struct Tape {
     recording: Arc<Recording>,
@@ -91,29 +90,38 @@ impl fmt::Debug for Tape {
 }
 
 /// How often a tape gives gradients.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Lifetime {
     /// Once; what is not needed any more is given up on the way.
-    #[default]
     Once,
     /// As often as it is asked.
     Persistent,
+}
+
+impl Default for Tape {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Tape {
     /// A tape that gives gradients once.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self::that_gives(Lifetime::Once)
     }
 
     /// A tape that gives gradients as often as it is asked. It keeps everything until it is gone,
     /// and records how it computes gradients too.
     #[must_use]
     pub fn persistent() -> Self {
+        Self::that_gives(Lifetime::Persistent)
+    }
+
+    fn that_gives(lifetime: Lifetime) -> Self {
         Self {
-            lifetime: Lifetime::Persistent,
-            ..Self::default()
+            recording: Recording::new(Purpose::Gradients),
+            lifetime,
         }
     }
 

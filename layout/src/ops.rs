@@ -55,6 +55,10 @@
 //! belong together, by `rule`), `conflicts` (which mesh dimensions cut them), `engine` (the layouts
 //! that follow), `error`.
 
+use std::borrow::Borrow;
+
+use crate::Layout;
+
 mod conflicts;
 mod engine;
 mod equation;
@@ -83,8 +87,6 @@ pub use params::{Index, Labels, Orientation, Parts, ReducedAxes, Reducer};
 pub use tensor_layout::TensorLayout;
 pub use windows::{Padding, WindowAxis, Windows};
 
-use crate::Layout;
-
 /// Infers how an op is carried out on operands with these layouts, and the layouts of its results.
 ///
 /// Operands may be partial; they are to be finished first.
@@ -108,18 +110,19 @@ use crate::Layout;
 /// [`OpError::OperandCount`], [`OpError::NoOperands`], [`OpError::MeshesDiffer`]; those of the op
 /// for shapes that do not fit it; [`OpError::SpecsDiffer`], [`OpError::AxisCut`] and
 /// [`OpError::StepAcrossShards`] for layouts that TensorFlow refuses as well.
-pub fn infer(op: &Op, operands: &[TensorLayout]) -> Result<Inferred, OpError> {
-    check_operands(op, operands)?;
-    let shapes: Vec<&[usize]> = operands.iter().map(TensorLayout::shape).collect();
+pub fn infer(op: &Op, operands: &[impl Borrow<TensorLayout>]) -> Result<Inferred, OpError> {
+    let operands: Vec<&TensorLayout> = operands.iter().map(Borrow::borrow).collect();
+    check_operands(op, &operands)?;
+    let shapes: Vec<&[usize]> = operands.iter().map(|operand| operand.shape()).collect();
     let rule = rules::rule(op, &shapes)?;
     if let Op::Relayout(to) = op {
         let moved = TensorLayout::new(shapes[0].iter().copied(), Layout::clone(to))?;
-        return engine::apply(&rule, &[moved]);
+        return engine::apply(&rule, &[&moved]);
     }
-    engine::apply(&rule, operands)
+    engine::apply(&rule, &operands)
 }
 
-fn check_operands(op: &Op, operands: &[TensorLayout]) -> Result<(), OpError> {
+fn check_operands(op: &Op, operands: &[&TensorLayout]) -> Result<(), OpError> {
     let (name, found) = (op.name(), operands.len());
     if let Some(expected) = rules::operand_count(op)
         && found != expected

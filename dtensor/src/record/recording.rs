@@ -1,23 +1,26 @@
 //! A list of the ops that tensors went through, in the order in which they were carried out.
 
 use std::panic::Location;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{AnyTensor, Primitive, Value};
 use crate::{DTensor, Scalar};
 
 /// Ops in order, until it is closed.
-#[derive(Default)]
 pub(crate) struct Recording {
     purpose: Purpose,
     state: Mutex<State>,
 }
 
+/// How many there are in the process. Most programs train by what they have compiled, and have none
+/// when an op is carried out.
+static ALL: AtomicUsize = AtomicUsize::new(0);
+
 /// What ops are recorded for.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Purpose {
     /// To be differentiated: elements are kept that gradients need.
-    #[default]
     Gradients,
     /// To be carried out again with other elements: those of constants are kept.
     Program,
@@ -51,10 +54,17 @@ pub(crate) struct Operand {
 impl Recording {
     /// An empty one.
     pub(crate) fn new(purpose: Purpose) -> Arc<Self> {
+        ALL.fetch_add(1, Ordering::Relaxed);
         Arc::new(Self {
             purpose,
             state: Mutex::default(),
         })
+    }
+
+    /// Whether there is one at all. It is made before any tensor that it records, so whoever holds
+    /// such a tensor finds it counted.
+    pub(super) fn is_any() -> bool {
+        ALL.load(Ordering::Relaxed) > 0
     }
 
     /// What ops are recorded for.
@@ -153,6 +163,12 @@ impl Recording {
     fn state(&self) -> MutexGuard<'_, State> {
         // Each change is one step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        ALL.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -18,12 +18,12 @@ type Claims<'a> = Vec<Option<Claim<'a>>>;
 /// A spec for each factor; a mesh dimension is in one of them at most.
 pub(super) fn resolve_conflicts(
     rule: &Rule,
-    operands: &[TensorLayout],
+    operands: &[&TensorLayout],
 ) -> Result<Vec<ShardingSpec>, OpError> {
     let mut settled: Claims<'_> = vec![None; rule.factors.len()];
     let mut given_up = vec![false; rule.factors.len()];
     for operand in visiting_order(operands.len()) {
-        let theirs = claims(rule, operand, &operands[operand])?;
+        let theirs = claims(rule, operand, operands[operand])?;
         for (factor, given_up) in given_up.iter_mut().enumerate() {
             *given_up |= rule.factors[factor].disagreement == Disagreement::Neither
                 && differ(settled[factor], theirs[factor]).is_some();

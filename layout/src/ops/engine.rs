@@ -9,7 +9,7 @@ use crate::{Layout, PartialReduction, ShardingSpec};
 
 /// Applies a rule to operands of these layouts. There is one operand at least, all are on one mesh,
 /// and they have the ranks for which the rule was made.
-pub(super) fn apply(rule: &Rule, operands: &[TensorLayout]) -> Result<Inferred, OpError> {
+pub(super) fn apply(rule: &Rule, operands: &[&TensorLayout]) -> Result<Inferred, OpError> {
     let engine = Engine {
         rule,
         operands,
@@ -35,7 +35,7 @@ pub(super) fn apply(rule: &Rule, operands: &[TensorLayout]) -> Result<Inferred, 
 
 struct Engine<'a> {
     rule: &'a Rule,
-    operands: &'a [TensorLayout],
+    operands: &'a [&'a TensorLayout],
     mesh: &'a Mesh,
 }
 
