@@ -44,11 +44,14 @@ pub enum Error {
     #[cfg(feature = "status")]
     #[error(transparent)]
     Status(#[from] meshwork_status::Error),
-    /// `MESHWORK_SEEDS` sends a newcomer to etcd, which this program cannot ask.
+    /// The environment sends workers to etcd, which this program cannot ask.
     #[error(
-        "MESHWORK_SEEDS is etcd, but this program cannot ask it: build it with the feature etcd of meshwork-strategy, or name host:port of some workers"
+        "{variable} sends this worker to etcd, which this program cannot ask: build it with the feature etcd of meshwork-strategy, or unset {variable} and name host:port of some workers in MESHWORK_SEEDS"
     )]
-    WithoutEtcd,
+    WithoutEtcd {
+        /// `MESHWORK_SEEDS` or `MESHWORK_ETCD`.
+        variable: &'static str,
+    },
     /// The names of jobs, tasks and devices do not make a mesh.
     #[error(transparent)]
     Mesh(#[from] meshwork_core::Error),

@@ -57,7 +57,7 @@ impl Error {
         if let Self::Group(error) = self {
             return error.exit_status();
         }
-        match matches!(self, Self::Cluster(_) | Self::WithoutEtcd) && !self.is_retryable() {
+        match matches!(self, Self::Cluster(_) | Self::WithoutEtcd { .. }) && !self.is_retryable() {
             true => meshwork_collectives::Error::EXIT_CONFIG,
             false => 1,
         }

@@ -38,7 +38,18 @@ fn registered(limit: Duration) -> Result<Vec<String>, Error> {
 
 #[cfg(not(feature = "etcd"))]
 fn registered(_: Duration) -> Result<Vec<String>, Error> {
-    Err(Error::WithoutEtcd)
+    let variable = GroupConfig::SEEDS_ENV;
+    Err(Error::WithoutEtcd { variable })
+}
+
+/// Refuses to leave out what was asked for.
+#[cfg(not(feature = "etcd"))]
+pub(super) fn check_env() -> Result<(), Error> {
+    let variable = "MESHWORK_ETCD";
+    match std::env::var_os(variable) {
+        Some(_) => Err(Error::WithoutEtcd { variable }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(feature = "etcd")]

@@ -146,27 +146,17 @@ impl Reconfiguration {
         }
     }
 
-    /// Members that are asked in a round: those that were given first, and in each round some
-    /// others that are known.
+    /// Members that are asked in a round: some that were given first, and some others that are
+    /// known.
     async fn some_seeds(&self, round: usize) -> Vec<Seed> {
         let Ok(own) = self.node.endpoint.local_addr() else {
             return Vec::new();
         };
-        let given = self.node.config.seeds().iter();
+        let given = some_of(self.node.config.seeds(), round);
         let mut names: Vec<(Role, String)> =
             given.map(|seed| (Role::Member, seed.clone())).collect();
         let known = self.known_members();
-        let first = if known.is_empty() {
-            0
-        } else {
-            round * ASKED % known.len()
-        };
-        let some = known
-            .iter()
-            .cycle()
-            .skip(first)
-            .take(known.len().min(ASKED));
-        names.extend(some.filter_map(|member_id| {
+        names.extend(some_of(&known, round).filter_map(|member_id| {
             let address = self.node.address(*member_id)?;
             Some((self.node.role(*member_id), address))
         }));
@@ -178,17 +168,7 @@ impl Reconfiguration {
             };
             let reached = found.filter(|address| address.is_ipv4() == own.is_ipv4());
             let reached: Vec<_> = reached.collect();
-            let from = if reached.is_empty() {
-                0
-            } else {
-                round * ASKED % reached.len()
-            };
-            let others = reached
-                .iter()
-                .cycle()
-                .skip(from)
-                .take(reached.len().min(ASKED));
-            for &address in others.filter(|address| **address != own) {
+            for &address in some_of(&reached, round).filter(|address| **address != own) {
                 if seeds.iter().all(|seed| seed.address != address) {
                     seeds.push(Seed { role, address });
                 }
@@ -206,5 +186,36 @@ impl Reconfiguration {
         known.dedup();
         known.retain(|member_id| *member_id != self.node.me.member_id);
         known
+    }
+}
+
+/// As many as are asked at a time, in each round the next ones.
+fn some_of<T>(all: &[T], round: usize) -> impl Iterator<Item = &T> {
+    let first = match all.len() {
+        0 => 0,
+        len => round * ASKED % len,
+    };
+    all.iter().cycle().skip(first).take(all.len().min(ASKED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_any_number_each_is_asked_in_time_and_none_twice_at_once() {
+        for len in 0..40 {
+            let all: Vec<usize> = (0..len).collect();
+            let mut missed = all.clone();
+            for round in 0..len.div_ceil(ASKED) {
+                let mut asked: Vec<usize> = some_of(&all, round).copied().collect();
+                assert_eq!(asked.len(), len.min(ASKED));
+                missed.retain(|seed| !asked.contains(seed));
+                asked.sort_unstable();
+                asked.dedup();
+                assert_eq!(asked.len(), len.min(ASKED));
+            }
+            assert_eq!(missed, [0; 0], "{len} seeds");
+        }
     }
 }
