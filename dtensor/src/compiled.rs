@@ -8,9 +8,11 @@ use crate::Error;
 use crate::program::{Program, traced};
 use crate::record::{AnyTensor, Described, Purpose, Recording};
 
+mod scan;
 mod tensors;
 mod variables;
 
+pub use scan::{repeat, scan};
 pub use tensors::Tensors;
 pub use variables::{Variable, VariableSet};
 
