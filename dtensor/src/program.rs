@@ -21,12 +21,14 @@ mod relayouts;
 mod repeats;
 mod run;
 mod scan;
+mod symbols;
 mod trace;
 
 use chain::Chain;
 use modules::Order;
 use relayouts::Relayouts;
 pub(crate) use scan::{Looped, Turn};
+pub(crate) use symbols::symbols;
 pub(crate) use trace::traced;
 
 /// The steps that a compiled function takes for arguments of certain shapes and layouts.
