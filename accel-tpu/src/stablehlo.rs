@@ -12,6 +12,7 @@ mod each;
 mod elements;
 mod index;
 mod module;
+mod repeated;
 mod sample;
 mod windows;
 

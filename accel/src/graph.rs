@@ -13,9 +13,11 @@
 use crate::{Accelerator, DeviceId, ElementType, Error};
 
 mod op;
+mod repeated;
 mod result;
 
 pub use op::{GraphOp, Groups, PerDevice, TableRows};
+pub use repeated::{Loop, LoopResult};
 
 /// Elements in a row.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -85,6 +87,7 @@ impl Graph {
         let known = operands.iter().map(|number| self.value(*number));
         let known: Vec<Vector> = known.collect::<Result<_, _>>()?;
         let made = op.result(self.devices, &known)?;
+        self.check_loop(&op, operands)?;
         if made.len == 0 || known.iter().any(|operand| operand.len == 0) {
             let operation = "a graph with values of no elements";
             return Err(Error::Unsupported { operation });
@@ -96,6 +99,23 @@ impl Graph {
             origin: origin.to_owned(),
         });
         Ok(self.values.len() - 1)
+    }
+
+    /// Refuses a result of a loop that is none.
+    fn check_loop(&self, op: &GraphOp, operands: &[usize]) -> Result<(), Error> {
+        let (GraphOp::LoopResult(result), [of]) = (op, operands) else {
+            return Ok(());
+        };
+        let node = of.checked_sub(self.inputs).map(|node| &self.nodes[node]);
+        let results = match node.map(Node::op) {
+            Some(GraphOp::Loop(own)) => own.results()?,
+            _ => Vec::new(),
+        };
+        let operation = "a result of a loop that is none";
+        match results.get(result.place) == Some(&result.vector) {
+            true => Ok(()),
+            false => Err(Error::Unsupported { operation }),
+        }
     }
 
     /// Makes a value the next output.

@@ -109,7 +109,9 @@ pub use device_buffer::{DeviceBuffer, extent};
 pub use element::{Element, ElementTask};
 pub use element_type::ElementType;
 pub use error::{Absence, Error};
-pub use graph::{Graph, GraphOp, Graphs, Groups, Node, PerDevice, TableRows, Vector};
+pub use graph::{
+    Graph, GraphOp, Graphs, Groups, Loop, LoopResult, Node, PerDevice, TableRows, Vector,
+};
 pub use memory_budget::{MemoryBudget, MemoryReservation};
 pub use pinned_buffer::{HostMemory, NotPinned, PinnedBuffer};
 pub use reduce::{Reduction, balanced_split, reduce_slice};

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use meshwork_layout::Shape;
+use ndarray::ArrayD;
 
-use crate::backend::{DeviceBlocks, LocalDevices};
+use crate::backend::{DeviceBlock, DeviceBlocks, LocalDevices};
 use crate::exchange::PooledBlocks;
 use crate::{Block, Context, Error, Scalar};
 
@@ -64,6 +65,17 @@ impl<T: Scalar> Blocks<T> {
         self.host.get().map(PooledBlocks::blocks)
     }
 
+    /// A copy of the first, in host memory: of blocks on devices the others are left there.
+    pub(crate) fn first(&self) -> Result<ArrayD<T>, Error> {
+        let first = self.there.get().and_then(|there| there.first());
+        let first = first.zip(self.shapes.first());
+        if let Some((stored, shape)) = first.filter(|_| self.on_host().is_none()) {
+            return downloaded(stored, shape);
+        }
+        let first = self.fetched()?.blocks().first();
+        Ok(first.ok_or(Error::NotHere)?.to_owned())
+    }
+
     /// Those in host memory, where they are fetched to if they are not there.
     pub(crate) fn fetched(&self) -> Result<&PooledBlocks<T>, Error> {
         let _one = self.carrying.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,9 +85,7 @@ impl<T: Scalar> Blocks<T> {
         let there = self.there.get().ok_or(Error::NotKept)?;
         let mut blocks = Vec::new();
         for (stored, shape) in there.iter().zip(&self.shapes) {
-            let elements = ndarray::ArcArray::from(stored.download::<T>()?);
-            let block = elements.into_shape_with_order(&**shape);
-            blocks.push(block.expect("a block has as many elements as its shape says"));
+            blocks.push(downloaded(stored, shape)?.into_shared());
         }
         Ok(self
             .host
@@ -110,4 +120,9 @@ impl<T: Scalar> Blocks<T> {
     pub(crate) fn stored(&self) -> Option<&DeviceBlocks> {
         self.there.get()
     }
+}
+
+fn downloaded<T: Scalar>(stored: &DeviceBlock, shape: &Shape) -> Result<ArrayD<T>, Error> {
+    let elements = ArrayD::from_shape_vec(&**shape, stored.download::<T>()?);
+    Ok(elements.expect("a block has as many elements as its shape says"))
 }

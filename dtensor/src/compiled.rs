@@ -5,12 +5,14 @@ use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 
 use crate::Error;
-use crate::program::{Program, traced};
+use crate::program::{Program, symbols, traced};
 use crate::record::{AnyTensor, Described, Purpose, Recording};
 
+mod scan;
 mod tensors;
 mod variables;
 
+pub use scan::{repeat, scan};
 pub use tensors::Tensors;
 pub use variables::{Variable, VariableSet};
 
@@ -219,6 +221,46 @@ where
             outputs: returned.without_elements(),
         });
         Ok(returned)
+    }
+
+    /// The program for arguments like these, which are not looked at, and stay as they are: the
+    /// function is called with tensors without elements, and nothing is computed. It is for devices
+    /// that are not there, see [`Program::graph`]; a [`call`](Self::call) traces for itself.
+    ///
+    /// ```
+    /// # use meshwork_core::{Client, CreateMesh};
+    /// # use meshwork_dtensor::{Context, DTensor, Error, compile};
+    /// # use meshwork_layout::Layout;
+    /// # let context = Context::alone(Client::new("localhost", 0, 1)?.with_devices("CPU", 4)?);
+    /// # let mesh = context.create_mesh(CreateMesh::new().dims([("x", 4)]))?;
+    /// let x = context.zeros::<f32>(&[8], &Layout::from_names(["x"], &mesh)?)?;
+    /// let mut sum = compile(|(): &mut (), x: &DTensor<f32>| x.exp()?.sum_all());
+    /// let program = sum.lower(&mut (), &x)?;
+    /// assert_eq!(program.graph(&context)?.devices(), 4);
+    /// assert_eq!(sum.traces(), 0);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`call`](Self::call), [`Error::NotHere`] without any argument, and
+    /// [`Error::NotOneGraph`] for one whose shards differ in size.
+    #[track_caller]
+    pub fn lower(&mut self, variables: &mut S, inputs: &I) -> Result<Program, Error> {
+        let before = variables::values(variables);
+        let given: Vec<AnyTensor> = before.iter().cloned().chain(listed(inputs)).collect();
+        let first = given.first().ok_or(Error::NotHere)?;
+        let recording = Recording::new(Purpose::Program);
+        let given = symbols(first.context(), &given)?.into_iter();
+        let given: Vec<AnyTensor> = given.map(|own| own.given(&recording)).collect();
+        let mut symbols = given.iter().cloned();
+        variables::replace(variables, &mut symbols)?;
+        let inputs = inputs.replaced(&mut symbols.map(Erased))?;
+        let returned = (self.function)(variables, &inputs);
+        recording.close();
+        let mut outputs = variables::values(variables);
+        variables::replace(variables, &mut before.into_iter())?;
+        outputs.extend(listed(&returned?));
+        traced(&recording, &given, &outputs)
     }
 
     /// The program that was used last; none before the first call.

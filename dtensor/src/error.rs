@@ -390,6 +390,28 @@ pub enum Error {
         /// Where the program did it.
         at: &'static std::panic::Location<'static>,
     },
+    /// A body of a loop gives something else to carry than it was given.
+    #[error(
+        "a loop carries {expected} as its value {place}, but its body gives {found}: cast or reshape it"
+    )]
+    CarriedDiffers {
+        /// Which of the values that are carried, from 0.
+        place: usize,
+        /// What the body gives.
+        found: String,
+        /// What it was given.
+        expected: String,
+    },
+    /// A loop over the first axis of tensors that have none in common.
+    #[error(
+        "stack {place} of a loop is {found}: give as many slices as the first, along an axis that is not cut"
+    )]
+    NotStacked {
+        /// Which of the stacks, from 0.
+        place: usize,
+        /// What it is.
+        found: String,
+    },
     /// The backend does not compile a step, though it has the ops that it is made of.
     #[error("{op} cannot be compiled for its devices: leave it out of the compiled function")]
     NotCompiled {

@@ -20,11 +20,15 @@ mod perform;
 mod relayouts;
 mod repeats;
 mod run;
+mod scan;
+mod symbols;
 mod trace;
 
 use chain::Chain;
 use modules::Order;
 use relayouts::Relayouts;
+pub(crate) use scan::{Looped, Turn};
+pub(crate) use symbols::symbols;
 pub(crate) use trace::traced;
 
 /// The steps that a compiled function takes for arguments of certain shapes and layouts.
@@ -62,14 +66,20 @@ enum Task {
 
 impl Program {
     /// The same values by fewer and cheaper steps.
-    fn optimized(mut self) -> Result<Self, crate::Error> {
+    fn optimized(self) -> Result<Self, crate::Error> {
+        let mut program = self.simplified()?;
+        program.fuse();
+        Ok(program.in_order())
+    }
+
+    /// The same, without chains.
+    fn simplified(mut self) -> Result<Self, crate::Error> {
         self.drop_dead();
         self.merge_repeats();
         self.plan_relayouts()?;
         self.merge_repeats();
         self.drop_dead();
-        self.fuse();
-        Ok(self.in_order())
+        Ok(self)
     }
 
     /// How many steps there are.
@@ -140,13 +150,19 @@ impl Program {
         let results = listed(&step.results);
         let operands = listed(&step.operands);
         let name = match &step.task {
+            Task::One(Primitive::Scan(scan)) => format!("scan {} times", scan.count),
             Task::One(primitive) => primitive.name().to_owned(),
             Task::Fused(chain) => chain.to_string(),
         };
         let made = step.results.first().map(|result| &self.values[*result]);
         let made = made.map_or_else(String::new, ToString::to_string);
         let (file, line) = (step.at.file(), step.at.line());
-        writeln!(f, " {results} = {name}{operands}  {made}  {file}:{line}")
+        writeln!(f, " {results} = {name}{operands}  {made}  {file}:{line}")?;
+        let Task::One(Primitive::Scan(scan)) = &step.task else {
+            return Ok(());
+        };
+        let mut lines = scan.body.lines().into_iter();
+        lines.try_for_each(|line| writeln!(f, "    {line}"))
     }
 }
 

@@ -22,11 +22,13 @@ mod any_tensor;
 mod described;
 mod primitive;
 mod recording;
+mod scan;
 
 pub(crate) use any_tensor::{AnyTensor, Tensor, made_of, with_float, with_scalar};
 pub(crate) use described::Described;
 pub(crate) use primitive::Primitive;
 pub(crate) use recording::{Node, Purpose, Recording};
+pub(crate) use scan::{Body, Direction, Scan, slice, stacked};
 
 /// Who records a tensor, and as what. Most tensors are recorded by nobody.
 #[derive(Clone, Default)]
@@ -76,8 +78,13 @@ impl Trace {
 
     /// Whether a program is traced through the tensor now.
     pub(crate) fn is_in_program(&self) -> bool {
+        self.is_recorded_for(Purpose::Program)
+    }
+
+    /// Whether somebody records the tensor now for this purpose.
+    pub(crate) fn is_recorded_for(&self, purpose: Purpose) -> bool {
         let mut recordings = self.recordings();
-        recordings.any(|recording| recording.purpose() == Purpose::Program)
+        recordings.any(|recording| recording.purpose() == purpose)
     }
 
     /// Whether somebody records the tensor now.
@@ -136,6 +143,11 @@ impl Record {
         if Recording::is_any() {
             self.operands.borrow_mut().push(Arc::new(operand.clone()));
         }
+    }
+
+    /// The same of elements of any type.
+    pub(crate) fn note_any(&self, operand: &AnyTensor) {
+        self.operands.borrow_mut().push(Arc::clone(operand));
     }
 
     /// The same op with one operand more.

@@ -1,10 +1,11 @@
 //! `Tape`: gradients of whatever was computed from tensors that it watches. The way back through
 //! the ops is in `tape/backward`, the rule of each op in `tape/rules`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::record::{Purpose, Recording};
+use crate::record::{AnyTensor, Purpose, Recording};
 use crate::{DTensor, Error, Float};
 
 mod backward;
@@ -216,15 +217,14 @@ impl Tape {
         let Some(target) = target.trace().value_in(&self.recording) else {
             return Ok(vec![None; sources.len()]);
         };
-        let way = backward::Way::new(&self.recording, target, &values);
+        let way = backward::Way::new(&self.recording, target.node, &values);
+        let upstream: AnyTensor = Arc::new(upstream.clone());
+        let upstream = BTreeMap::from([(target, upstream)]);
         let found = match self.lifetime {
-            Lifetime::Persistent => way.follow(Arc::new(upstream.clone()), |_| ())?,
-            Lifetime::Once => {
-                let release = |node| self.recording.release(node);
-                way.follow(Arc::new(upstream.clone()), release)?
-            }
+            Lifetime::Persistent => way.follow(upstream, |_| ())?,
+            Lifetime::Once => way.follow(upstream, |node| self.recording.release(node))?,
         };
-        let typed = |found: Option<crate::record::AnyTensor>| {
+        let typed = |found: Option<AnyTensor>| {
             // A gradient has the type of elements of what it is by.
             found.and_then(|found| found.typed::<T>().cloned())
         };

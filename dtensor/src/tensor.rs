@@ -119,11 +119,18 @@ impl<T: Scalar> DTensor<T> {
     /// function.
     #[track_caller]
     pub fn unpack(&self) -> Result<&[Block<T>], Error> {
-        if self.trace.is_in_program() {
-            let at = std::panic::Location::caller();
-            return Err(Error::NotTraceable { op: "unpack", at });
-        }
+        self.check_untraced()?;
         Ok(self.blocks.fetched()?.blocks())
+    }
+
+    /// Refuses to look at elements in a compiled function.
+    #[track_caller]
+    fn check_untraced(&self) -> Result<(), Error> {
+        let (op, at) = ("unpack", std::panic::Location::caller());
+        match self.trace.is_in_program() {
+            true => Err(Error::NotTraceable { op, at }),
+            false => Ok(()),
+        }
     }
 
     /// The same blocks, wherever they are.
@@ -348,8 +355,8 @@ impl<T: Scalar> DTensor<T> {
     #[doc(alias = "numpy")]
     pub fn to_host(&self) -> Result<ArrayD<T>, Error> {
         let whole = self.replicate()?;
-        let block = whole.unpack()?.first().ok_or(Error::NotHere)?;
-        Ok(block.to_owned())
+        whole.check_untraced()?;
+        whole.blocks.first()
     }
 
     /// Each element by a function; nothing is communicated. Terms that are still to be reduced have

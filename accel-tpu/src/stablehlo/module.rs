@@ -18,7 +18,7 @@ use meshwork_accel::{ConvolutionShape, ElementType, Error, Graph, GraphOp, Node}
 
 use super::arrange::MOST_AXES;
 use super::convolution::{Pass, pass};
-use super::{Collective, IN_PLACE, Kernel, Type, Vector, each, index, windows};
+use super::{Collective, IN_PLACE, Kernel, Type, Vector, each, index, repeated, windows};
 
 /// A graph as StableHLO, of one replica for each of its devices.
 ///
@@ -38,63 +38,92 @@ use super::{Collective, IN_PLACE, Kernel, Type, Vector, each, index, windows};
 /// [`Error::UnsupportedOp`] and [`Error::UnsupportedElement`] for an op that elements do not have,
 /// [`Error::TooManyAxes`], and [`Error::Unsupported`] for an op that is not known here.
 pub fn module(graph: &Graph) -> Result<String, Error> {
-    let mut writer = Writer {
-        graph,
-        functions: HashMap::new(),
-        texts: String::new(),
-        body: String::new(),
-    };
-    let inputs = graph.inputs().len();
-    for (number, node) in graph.nodes().iter().enumerate() {
-        writer.node(inputs + number, node)?;
-    }
-    Ok(writer.finish())
+    let mut functions = Functions::default();
+    let main = Writer::written(graph, &mut functions)?;
+    Ok(main + &functions.texts)
 }
 
-struct Writer<'a> {
-    graph: &'a Graph,
-    /// The number of each function, by its text as a program.
-    functions: HashMap<String, usize>,
+/// The functions of a module.
+#[derive(Default)]
+pub(super) struct Functions {
+    /// The number of each, by its text as a program.
+    known: HashMap<String, usize>,
     texts: String,
+}
+
+impl Functions {
+    /// The number of the function that does what a program does.
+    pub(super) fn number(&mut self, program: String) -> usize {
+        let next = self.known.len();
+        if let Some(known) = self.known.get(&program) {
+            return *known;
+        }
+        let text = program.replacen("public @main", &format!("private @f{next}"), 1);
+        self.texts.push_str(&text.replacen(IN_PLACE, "", 1));
+        self.known.insert(program, next);
+        next
+    }
+}
+
+pub(super) struct Writer<'a> {
+    graph: &'a Graph,
+    functions: &'a mut Functions,
     body: String,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    /// A graph as a program of one function, which calls others.
+    pub(super) fn written(graph: &'a Graph, functions: &'a mut Functions) -> Result<String, Error> {
+        let mut writer = Self {
+            graph,
+            functions,
+            body: String::new(),
+        };
+        let inputs = graph.inputs().len();
+        for (number, node) in graph.nodes().iter().enumerate() {
+            writer.node(inputs + number, node)?;
+        }
+        Ok(writer.finish())
+    }
+
     fn node(&mut self, value: usize, node: &Node) -> Result<(), Error> {
+        let (results, made) = match node.op() {
+            // It is a name of another value.
+            GraphOp::LoopResult(_) => return Ok(()),
+            GraphOp::Loop(own) => {
+                let made = own.results()?;
+                (format!(":{}", made.len()), format!("({})", kinds(&made)))
+            }
+            _ => (String::new(), kinds(&[self.graph.vector(value)])),
+        };
         let operands = node.operands().iter();
         let operands: Vec<Vector> = operands.map(|own| self.graph.vector(*own)).collect();
-        let program = program(node.op(), &operands, self.graph.vector(value))?;
-        let function = self.function(program);
+        let program = match node.op() {
+            GraphOp::Loop(own) => repeated::program(own, self.functions)?,
+            op => program(op, &operands, self.graph.vector(value))?,
+        };
+        let function = self.functions.number(program);
         let names: Vec<String> = node.operands().iter().map(|own| self.name(*own)).collect();
-        let kinds = operands.iter().map(|own| Type::from(*own).to_string());
         // Writing to a string cannot fail.
         let _ = writeln!(
             self.body,
-            "  %v{value} = func.call @f{function}({}) : ({}) -> {} loc({:?})",
+            "  %v{value}{results} = func.call @f{function}({}) : ({}) -> {made} loc({:?})",
             names.join(", "),
-            kinds.collect::<Vec<_>>().join(", "),
-            Type::from(self.graph.vector(value)),
+            kinds(&operands),
             plain(node.origin()),
         );
         Ok(())
     }
 
-    /// The number of the function that does what a program does.
-    fn function(&mut self, program: String) -> usize {
-        let next = self.functions.len();
-        if let Some(known) = self.functions.get(&program) {
-            return *known;
-        }
-        let text = program.replacen("public @main", &format!("private @f{next}"), 1);
-        self.texts.push_str(&text.replacen(IN_PLACE, "", 1));
-        self.functions.insert(program, next);
-        next
-    }
-
     fn name(&self, value: usize) -> String {
-        match value < self.graph.inputs().len() {
-            true => format!("%arg{value}"),
-            false => format!("%v{value}"),
+        let Some(number) = value.checked_sub(self.graph.inputs().len()) else {
+            return format!("%arg{value}");
+        };
+        let node = &self.graph.nodes()[number];
+        match node.op() {
+            GraphOp::Loop(_) => format!("%v{value}#0"),
+            GraphOp::LoopResult(own) => format!("%v{}#{}", node.operands()[0], own.place),
+            _ => format!("%v{value}"),
         }
     }
 
@@ -112,16 +141,21 @@ impl Writer<'_> {
         });
         let outputs = self.graph.outputs().iter();
         let names: Vec<String> = outputs.clone().map(|value| self.name(*value)).collect();
-        let kinds = outputs.map(|value| Type::from(self.graph.vector(*value)).to_string());
-        let kinds = kinds.collect::<Vec<_>>().join(", ");
+        let made: Vec<Vector> = outputs.map(|value| self.graph.vector(*value)).collect();
+        let kinds = kinds(&made);
         format!(
-            "func.func public @main({}) -> ({kinds}) {{\n{}  return {} : {kinds}\n}}\n{}",
+            "func.func public @main({}) -> ({kinds}) {{\n{}  return {} : {kinds}\n}}\n",
             inputs.collect::<Vec<_>>().join(", "),
             self.body,
             names.join(", "),
-            self.texts
         )
     }
+}
+
+/// The types of values, with commas between.
+pub(super) fn kinds(of: &[Vector]) -> String {
+    let kinds = of.iter().map(|own| Type::from(*own).to_string());
+    kinds.collect::<Vec<_>>().join(", ")
 }
 
 /// The op as a program by itself.
@@ -252,7 +286,7 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use meshwork_accel::{Pairwise, PerDevice, Pointwise, Region};
+    use meshwork_accel::{Loop, LoopResult, Pairwise, PerDevice, Pointwise, Region};
 
     use super::*;
 
@@ -296,6 +330,32 @@ mod tests {
             assert_eq!(text.matches("dense<[0, 2]>").count(), tables, "{text}");
             assert_eq!(text.matches("replica_id").count(), tables, "{text}");
         }
+    }
+
+    #[test]
+    fn a_loop_is_written_once_however_many_turns_it_has() {
+        let written = |turns: usize| {
+            let mut body = Graph::new(2, vec![vector(2), vector(3)]);
+            let exp = GraphOp::Pointwise(Pointwise::Exp);
+            let exp = body.add(exp, &[0], "exp").unwrap();
+            body.output(exp).unwrap();
+            body.output(1).unwrap();
+            let own = Loop::new(body, turns).unwrap().carried(1).unwrap();
+            let own = GraphOp::Loop(Box::new(own.stacked(1).unwrap().reversed()));
+            let mut graph = Graph::new(2, vec![vector(2), vector(3 * turns)]);
+            let last = graph.add(own, &[0, 1], "loop").unwrap();
+            let (place, vector) = (1, vector(3 * turns));
+            let result = GraphOp::LoopResult(LoopResult { place, vector });
+            let stack = graph.add(result, &[last], "loop").unwrap();
+            graph.output(stack).unwrap();
+            graph.output(last).unwrap();
+            module(&graph).unwrap()
+        };
+        let (two, many) = (written(2), written(200));
+        assert_eq!(two.lines().count(), many.lines().count());
+        assert_eq!(many.matches("stablehlo.while").count(), 1, "{many}");
+        assert_eq!(many.matches("stablehlo.exponential").count(), 1, "{many}");
+        assert!(many.contains("return %v2#1, %v2#0"), "{many}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::{Loop, LoopResult};
 use crate::{
     Arrangement, ConvolutionShape, ElementType, ImageWindows, Pairwise, Pointwise, ProductShape,
     ReduceOp, Region, StridedSlice,
@@ -132,6 +133,10 @@ pub enum GraphOp {
     /// The operand of each first device becomes the result of its second; each is named once on
     /// each side.
     Permute(Vec<(usize, usize)>),
+    /// A graph carried out several times; the value is the first of its results.
+    Loop(Box<Loop>),
+    /// One of the results of a loop, which is the operand.
+    LoopResult(LoopResult),
 }
 
 impl GraphOp {

@@ -14,6 +14,7 @@ impl GraphOp {
             return Err(Error::CountMismatch { inputs, outputs });
         }
         match (self, of) {
+            (Self::Loop(own), _) => own.result(devices, of),
             _ if inputs != outputs => Err(Error::CountMismatch { inputs, outputs }),
             (Self::Constant(element, bytes), _) => constant(*element, bytes),
             (_, [first, rest @ ..]) => {
@@ -176,6 +177,7 @@ impl GraphOp {
                 let len = count(&[first.len, row])?;
                 Vector { element, len }
             }
+            Self::LoopResult(own) => own.vector,
             Self::AllGather(groups) => resized(count(&[first.len, shared(groups)?])?),
             Self::ReduceScatter(_, groups) => resized(divided(first.len, shared(groups)?)?),
             Self::AllToAll(groups) => divided(first.len, shared(groups)?).map(|_| first)?,
@@ -205,7 +207,7 @@ fn long(vector: Vector, len: usize) -> Result<Vector, Error> {
     equal(vector.len, len).map(|()| vector)
 }
 
-fn alike(one: Vector, other: Vector) -> Result<Vector, Error> {
+pub(super) fn alike(one: Vector, other: Vector) -> Result<Vector, Error> {
     if one.element != other.element {
         let (buffer, other) = (one.element, other.element);
         return Err(Error::ElementMismatch { buffer, other });

@@ -180,7 +180,16 @@ fn of_devices() -> Vec<Case> {
             &[six],
             six,
         ),
+        case(looped(), &[six, vector(F, 12)], six),
     ]
+}
+
+/// Three turns, each of which is given a slice.
+fn looped() -> GraphOp {
+    let mut body = Graph::new(DEVICES, vec![vector(F, 6), vector(F, 4)]);
+    body.output(0).unwrap();
+    let own = Loop::new(body, 3).unwrap().carried(1).unwrap();
+    GraphOp::Loop(Box::new(own.stacked(1).unwrap()))
 }
 
 /// The place of an op's name among all of them: a new one does not compile before it is here.
@@ -214,6 +223,9 @@ const fn number(op: &GraphOp) -> usize {
         GraphOp::ReduceScatter(..) => 25,
         GraphOp::AllToAll(_) => 26,
         GraphOp::Permute(_) => 27,
+        GraphOp::Loop(_) => 28,
+        // There is none by itself.
+        GraphOp::LoopResult(_) => 29,
     }
 }
 
@@ -237,7 +249,7 @@ fn each_op_makes_what_its_sizes_say() {
         assert_eq!(made(DEVICES, &op, &of), Ok(expected), "{op:?}");
         seen.push(number(&op));
     }
-    assert_eq!(seen, (0..28).collect::<Vec<_>>(), "each op has its case");
+    assert_eq!(seen, (0..29).collect::<Vec<_>>(), "each op has its case");
 }
 
 #[test]

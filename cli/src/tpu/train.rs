@@ -81,7 +81,7 @@ fn mesh(parts: Option<usize>, devices: usize) -> Result<[usize; 2], TpuError> {
 const HEADS: usize = 8;
 
 impl Step {
-    /// The first call of a compiled step carries it out, with every device in host memory.
+    /// Nothing of the step is carried out.
     fn traced(sizes: TransformerSizes, mesh: [usize; 2]) -> Result<Self, TpuError> {
         let count = u32::try_from(mesh[0] * mesh[1]).expect("no slice has so many devices");
         let client = Client::new("localhost", 0, 1).map_err(meshwork_dtensor::Error::from)?;
@@ -92,8 +92,7 @@ impl Step {
         let batch = sizes.batch_of(&context, &made, |at| (at % sizes.tokens) as i64)?;
         let mut model = Transformer::new(&context, &made, sizes)?;
         let mut step = compile(Transformer::step);
-        step.call(&mut model, &batch)?;
-        let program = step.program().ok_or(TpuError::NoModel)?;
+        let program = step.lower(&mut model, &batch)?;
         Ok(Self {
             sizes,
             mesh,
@@ -111,47 +110,61 @@ impl Step {
     /// The collectives of a step by kind, those that take longest first.
     pub(super) fn exchanges(&self) -> Vec<Exchanges> {
         let mut all: Vec<Exchanges> = Vec::new();
-        for node in self.graph.nodes() {
-            let given = node.operands().first();
-            let given = given.map(|operand| self.graph.vector(*operand));
-            let Some((name, bytes)) = given.and_then(|given| received(node.op(), given)) else {
-                continue;
-            };
-            let time = Link::default().time(bytes);
-            match all.iter_mut().find(|own| own.name == name) {
-                Some(own) => {
-                    own.count += 1;
-                    own.bytes += bytes;
-                    own.time += time;
-                }
-                None => all.push(Exchanges {
-                    name,
-                    count: 1,
-                    bytes,
-                    time,
-                }),
-            }
-        }
+        add_exchanges(&self.graph, 1, &mut all);
         all.sort_by_key(|own| std::cmp::Reverse(own.time));
         all
     }
 
     /// Multiplications of one device.
     pub(super) fn multiplications(&self) -> u64 {
-        let products = self.graph.nodes().iter().map(|node| match node.op() {
-            GraphOp::Product(shape) => (shape.product() * shape.inner()) as u64,
-            GraphOp::Convolution(shape)
-            | GraphOp::ConvolutionInputGradient(shape)
-            | GraphOp::ConvolutionFilterGradient(shape) => {
-                // Each output is a sum over a window and the channels of its group.
-                let (filter, outputs) = (shape.filter(), shape.outputs());
-                let terms = filter[..filter.len() - 1].iter();
-                terms.chain(&outputs).map(|size| *size as u64).product()
-            }
-            _ => 0,
-        });
-        products.sum()
+        multiplications(&self.graph)
     }
+}
+
+/// Adds the collectives of a graph that is carried out so many times.
+fn add_exchanges(graph: &Graph, times: usize, all: &mut Vec<Exchanges>) {
+    for node in graph.nodes() {
+        if let GraphOp::Loop(own) = node.op() {
+            add_exchanges(own.body(), times.saturating_mul(own.count()), all);
+        }
+        let given = node.operands().first();
+        let given = given.map(|operand| graph.vector(*operand));
+        let Some((name, bytes)) = given.and_then(|given| received(node.op(), given)) else {
+            continue;
+        };
+        let one = Link::default().time(bytes);
+        let one = Exchanges {
+            name,
+            count: times,
+            bytes: bytes * times as u64,
+            time: u32::try_from(times).map_or(Duration::MAX, |times| one.saturating_mul(times)),
+        };
+        match all.iter_mut().find(|own| own.name == name) {
+            Some(own) => {
+                own.count += one.count;
+                own.bytes += one.bytes;
+                own.time += one.time;
+            }
+            None => all.push(one),
+        }
+    }
+}
+
+fn multiplications(graph: &Graph) -> u64 {
+    let products = graph.nodes().iter().map(|node| match node.op() {
+        GraphOp::Product(shape) => (shape.product() * shape.inner()) as u64,
+        GraphOp::Convolution(shape)
+        | GraphOp::ConvolutionInputGradient(shape)
+        | GraphOp::ConvolutionFilterGradient(shape) => {
+            // Each output is a sum over a window and the channels of its group.
+            let (filter, outputs) = (shape.filter(), shape.outputs());
+            let terms = filter[..filter.len() - 1].iter();
+            terms.chain(&outputs).map(|size| *size as u64).product()
+        }
+        GraphOp::Loop(own) => own.count() as u64 * multiplications(own.body()),
+        _ => 0,
+    });
+    products.sum()
 }
 
 /// The kind of a collective, and the bytes that each device receives by rings; none for what is

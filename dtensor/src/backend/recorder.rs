@@ -240,9 +240,13 @@ impl Recorder {
         let vectors = of.iter().map(|own| own.vector).collect();
         let mut alone = Graph::new(self.devices.len(), vectors);
         let operands: Vec<usize> = (0..of.len()).collect();
-        let made = match alone.add(op.clone(), &operands, "") {
-            Ok(made) => alone.vector(made),
-            Err(error) => return Some(Err(error)),
+        let made = match &op {
+            // That there is one, the whole graph says.
+            GraphOp::LoopResult(own) => own.vector,
+            other => match alone.add(other.clone(), &operands, "") {
+                Ok(made) => alone.vector(made),
+                Err(error) => return Some(Err(error)),
+            },
         };
         let mut notes = self.notes();
         let asked = &mut notes.asked[place];

@@ -235,6 +235,7 @@ impl Kind {
             | Primitive::LogSoftmax { .. }
             | Primitive::ArgMin { .. }
             | Primitive::Cast(_)
+            | Primitive::Scan(_)
             | Primitive::Closure(_) => None,
         }
     }

@@ -79,6 +79,7 @@ impl Program {
             | Primitive::LogSoftmax { .. }
             | Primitive::ArgMin { .. }
             | Primitive::Cast(_)
+            | Primitive::Scan(_)
             | Primitive::Closure(_) => return false,
         };
         let placements = step.operands.iter();

@@ -60,6 +60,7 @@ pub(super) fn lowered(
         site,
         recorder,
         backend,
+        like,
         open: Open::default(),
         pieces: Vec::new(),
         apart: Vec::new(),
@@ -80,6 +81,7 @@ struct Lowerer<'a> {
     site: &'a LocalDevices,
     recorder: Arc<Recorder>,
     backend: Backend,
+    like: Option<&'a Backend>,
     open: Open,
     pieces: Vec<Piece>,
     apart: Vec<(usize, Apart)>,
@@ -126,8 +128,13 @@ impl Lowerer<'_> {
             self.check(value)?;
         }
         // Whatever it is that an op lacks here, it lacks on the devices too, where the host helps.
-        let made = self.program.carried_out(step, operands);
-        let made = made.map_err(|_| Apart::OnHost)?;
+        let made = match self.rolled(step, &operands)? {
+            Some(made) => made,
+            None => {
+                let made = self.program.carried_out(step, operands);
+                made.map_err(|_| Apart::OnHost)?
+            }
+        };
         let mut held = Vec::with_capacity(made.len());
         for tensor in &made {
             let mesh = tensor.placement().layout().mesh();
@@ -310,5 +317,6 @@ impl Step {
     }
 }
 
+mod rolled;
 #[cfg(test)]
 mod tests;

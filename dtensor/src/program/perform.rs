@@ -16,7 +16,7 @@ pub(super) fn is_known(primitive: &Primitive, elements: &[ElementType]) -> bool 
     let is_float = first.is_some_and(ElementType::is_float);
     match primitive {
         Primitive::Given | Primitive::Closure(_) => false,
-        Primitive::Cast(_) => true,
+        Primitive::Cast(_) | Primitive::Scan(_) => true,
         Primitive::Pointwise(_)
         | Primitive::ByNumber(..)
         | Primitive::LogSoftmax { .. }
@@ -57,6 +57,7 @@ pub(super) fn perform(
 ) -> Results {
     let first = operands.first().ok_or(Error::NotKept)?;
     let done = match primitive {
+        Primitive::Scan(scan) => return scan.apply(operands),
         Primitive::Op(op) if is_of_any(op) => return of_any(op, operands, made),
         Primitive::Op(op) => with_float!(&**first, |first| of_floats(op, first, operands)?),
         Primitive::Pointwise(by) => with_float!(&**first, |first| one(pointwise(*by, first)?)),

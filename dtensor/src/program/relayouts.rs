@@ -54,6 +54,7 @@ fn rule(primitive: &Primitive) -> Option<Op> {
         | Primitive::Pointwise(_)
         | Primitive::ByNumber(..)
         | Primitive::Cast(_)
+        | Primitive::Scan(_)
         | Primitive::Closure(_) => None,
     }
 }

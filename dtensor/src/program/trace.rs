@@ -15,6 +15,19 @@ pub(crate) fn traced(
     inputs: &[AnyTensor],
     outputs: &[AnyTensor],
 ) -> Result<Program, Error> {
+    let mut program = recorded(recording, inputs, outputs)?;
+    for (_, constant) in &mut program.constants {
+        *constant = constant.untraced();
+    }
+    program.optimized()
+}
+
+/// The same as it was recorded. Others may record its constants.
+pub(super) fn recorded(
+    recording: &Arc<Recording>,
+    inputs: &[AnyTensor],
+    outputs: &[AnyTensor],
+) -> Result<Program, Error> {
     let mut tracer = Tracer {
         recording,
         numbers: BTreeMap::new(),
@@ -43,7 +56,7 @@ pub(crate) fn traced(
         tracer.program.outputs.push(number);
     }
     tracer.program.recorded = tracer.program.steps.len();
-    tracer.program.optimized()
+    Ok(tracer.program)
 }
 
 struct Tracer<'a> {
@@ -100,7 +113,7 @@ impl Tracer<'_> {
             return *number;
         }
         let number = self.program.add_value(Described::of(tensor));
-        self.program.constants.push((number, tensor.untraced()));
+        self.program.constants.push((number, Arc::clone(tensor)));
         number
     }
 }

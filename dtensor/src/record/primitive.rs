@@ -1,7 +1,11 @@
 //! What an op does, as data.
 
+use std::sync::Arc;
+
 use meshwork_accel::{ElementType, Pairwise, Pointwise};
 use meshwork_layout::ops::{Labels, Op, Reducer};
+
+use super::Scan;
 
 /// What an op does with its operands: enough to differentiate it.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +32,8 @@ pub(crate) enum Primitive {
     },
     /// Elements of another type.
     Cast(ElementType),
+    /// A loop.
+    Scan(Arc<Scan>),
     /// A function of the program, of which nothing is known but who took it.
     Closure(&'static str),
 }
@@ -51,6 +57,7 @@ impl Primitive {
             Self::LogSoftmax { .. } => "log_softmax",
             Self::ArgMin { .. } => "argmin",
             Self::Cast(_) => "cast",
+            Self::Scan(_) => "scan",
             Self::Closure(name) => name,
         }
     }
@@ -59,6 +66,8 @@ impl Primitive {
     pub(crate) fn needs_operand(&self, operand: usize) -> bool {
         match self {
             Self::Op(op) => op_needs_operand(op, operand),
+            // What is carried is kept by results.
+            Self::Scan(scan) => operand >= scan.carried,
             Self::Pairwise(Pairwise::Multiply) | Self::Pointwise(Pointwise::Ln) => true,
             Self::Pairwise(Pairwise::Divide) => operand == 1,
             Self::Pairwise(Pairwise::Add | Pairwise::Subtract)
@@ -80,6 +89,7 @@ impl Primitive {
             | Self::LogSoftmax { .. }
             | Self::Op(Op::Softmax { .. }) => true,
             Self::Op(Op::CrossEntropy(_)) => result == 1,
+            Self::Scan(scan) => result >= scan.carried + scan.made,
             Self::Op(Op::Reduce { reducer, .. }) => {
                 matches!(reducer, Reducer::Min | Reducer::Max)
             }

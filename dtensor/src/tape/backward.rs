@@ -11,16 +11,17 @@ use crate::record::{AnyTensor, Node, Recording, Value, with_float};
 /// The ops between some sources and a target.
 pub(super) struct Way<'a> {
     recording: &'a Recording,
-    target: Value,
+    /// The op of the last target.
+    last: usize,
     sources: &'a [Value],
     /// For each op whether it depends on a source.
     depends: Vec<bool>,
 }
 
 impl<'a> Way<'a> {
-    pub(super) fn new(recording: &'a Recording, target: Value, sources: &'a [Value]) -> Self {
-        let mut depends = vec![false; target.node + 1];
-        for number in 0..=target.node {
+    pub(super) fn new(recording: &'a Recording, last: usize, sources: &'a [Value]) -> Self {
+        let mut depends = vec![false; last + 1];
+        for number in 0..=last {
             let is_source = sources.iter().any(|source| source.node == number);
             let known = |node: Arc<Node>| {
                 let mut values = node.operands.iter().filter_map(|operand| operand.value);
@@ -30,23 +31,22 @@ impl<'a> Way<'a> {
         }
         Self {
             recording,
-            target,
+            last,
             sources,
             depends,
         }
     }
 
-    /// The gradients by the sources, from that by the target. Tells the number of each op that has
+    /// The gradients by the sources, from those by the targets. Tells the number of each op that has
     /// been passed.
     #[track_caller]
     pub(super) fn follow(
         &self,
-        upstream: AnyTensor,
+        mut gradients: BTreeMap<Value, AnyTensor>,
         passed: impl Fn(usize),
     ) -> Result<Vec<Option<AnyTensor>>, Error> {
-        let mut gradients = BTreeMap::from([(self.target, upstream)]);
         let mut found = vec![None; self.sources.len()];
-        for number in (0..=self.target.node).rev() {
+        for number in (0..=self.last).rev() {
             let results: Vec<Value> = gradients
                 .keys()
                 .copied()
@@ -107,7 +107,7 @@ impl<'a> Way<'a> {
 
 /// The sum of two gradients by one value.
 #[track_caller]
-fn added(one: &AnyTensor, other: &AnyTensor) -> Result<AnyTensor, Error> {
+pub(super) fn added(one: &AnyTensor, other: &AnyTensor) -> Result<AnyTensor, Error> {
     let sum = with_float!(&**one, |one| {
         let other = other.typed().ok_or(Error::NotKept)?;
         Arc::new(one.add(other)?) as AnyTensor

@@ -14,6 +14,7 @@ use crate::{DTensor, Error, Float};
 mod choice;
 mod entropy;
 mod op;
+mod scan;
 mod strided;
 
 /// Gradients by all operands of an op, in their order; none by what chooses elements, and by what
@@ -26,6 +27,9 @@ pub(super) fn gradients(node: &Node, upstream: &[(usize, AnyTensor)]) -> Result<
     let Some((_, first)) = upstream.first() else {
         return Ok(Vec::new());
     };
+    if let Primitive::Scan(own) = &node.primitive {
+        return scan::gradients(node, own, upstream);
+    }
     let found = with_float!(&**first, |first| {
         let mut typed = Vec::new();
         for (number, gradient) in upstream {
@@ -89,9 +93,10 @@ impl Rule<'_> {
                 let gradient: AnyTensor = Arc::new(upstream.clone());
                 Ok(vec![gradient.to_float(self.given(0)?.element())?])
             }
-            Primitive::Given | Primitive::ArgMin { .. } | Primitive::Closure(_) => {
-                Err(self.unknown())
-            }
+            Primitive::Given
+            | Primitive::ArgMin { .. }
+            | Primitive::Scan(_)
+            | Primitive::Closure(_) => Err(self.unknown()),
         }
     }
 

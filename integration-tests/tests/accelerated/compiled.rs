@@ -9,6 +9,8 @@ use meshwork_layout::{Layout, UNSHARDED};
 
 use crate::{numbers, pjrt, plugins};
 
+#[path = "compiled/loops.rs"]
+mod loops;
 #[path = "compiled/network.rs"]
 mod network;
 

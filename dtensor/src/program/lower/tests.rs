@@ -10,6 +10,7 @@ use crate::{Apart, Context, DTensor, Error, ReduceAxes, Scalar, Tape, compile};
 
 mod interpreter;
 mod network;
+mod rolled;
 
 type Pair = (DTensor<f64>, DTensor<f64>);
 

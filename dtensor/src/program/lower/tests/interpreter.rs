@@ -1,9 +1,11 @@
 //! What a graph does, element by element, with all elements as `f64`: the oracle of lowering.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use meshwork_accel::{
-    ElementType, Graph, GraphOp, Pairwise, PerDevice, Pointwise, ReduceOp, StridedSlice, TableRows,
+    ElementType, Graph, GraphOp, Loop, Pairwise, PerDevice, Pointwise, ReduceOp, StridedSlice,
+    TableRows,
 };
 
 use crate::Scalar;
@@ -16,12 +18,63 @@ type Values = Vec<Vec<f64>>;
 /// The outputs on each device, for inputs on each.
 pub(super) fn outputs(graph: &Graph, inputs: Vec<Values>) -> Vec<Values> {
     let mut values = inputs;
+    let mut loops = BTreeMap::new();
     for node in graph.nodes() {
         let operands: Vec<&Values> = node.operands().iter().map(|own| &values[*own]).collect();
-        values.push(made(node.op(), &operands, graph.devices()));
+        values.push(match node.op() {
+            GraphOp::Loop(own) => {
+                let results = looped(own, &operands);
+                let first = results[0].clone();
+                loops.insert(values.len(), results);
+                first
+            }
+            GraphOp::LoopResult(own) => loops[&node.operands()[0]][own.place].clone(),
+            op => made(op, &operands, graph.devices()),
+        });
     }
     let outputs = graph.outputs().iter();
     outputs.map(|value| values[*value].clone()).collect()
+}
+
+/// The results of a loop.
+fn looped(of: &Loop, operands: &[&Values]) -> Vec<Values> {
+    let (carried, count) = (of.carried_count(), of.count());
+    let mut results: Vec<Values> = operands[..carried].iter().map(|&own| own.clone()).collect();
+    let mut stacks: Vec<Vec<Values>> = Vec::new();
+    for turn in 0..count {
+        let at = if of.is_reversed() {
+            count - 1 - turn
+        } else {
+            turn
+        };
+        let rest = operands.iter().enumerate().skip(carried);
+        let rest = rest.map(|(place, own)| match place < carried + of.stacked_count() {
+            true => own.iter().map(|own| part(own, at, count)).collect(),
+            false => (*own).clone(),
+        });
+        let mut made = outputs(of.body(), results.into_iter().chain(rest).collect());
+        stacks.push(made.split_off(carried));
+        results = made;
+    }
+    if of.is_reversed() {
+        stacks.reverse();
+    }
+    let slices = stacks[0].len();
+    results.extend((0..slices).map(|slice| {
+        let devices = 0..of.body().devices();
+        let own = |device: usize| {
+            stacks
+                .iter()
+                .flat_map(move |made| made[slice][device].clone())
+        };
+        devices.map(|device| own(device).collect()).collect()
+    }));
+    results
+}
+
+fn part(of: &[f64], at: usize, count: usize) -> Vec<f64> {
+    let len = of.len() / count;
+    of[at * len..][..len].to_vec()
 }
 
 fn made(op: &GraphOp, of: &[&Values], devices: usize) -> Values {
