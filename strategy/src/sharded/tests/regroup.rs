@@ -163,6 +163,16 @@ impl Loss {
     fn goes_on(self, units: &[UnitSpec], left: Vec<Worker>, newcomers: usize) {
         let world = u32::try_from(left.len() + newcomers).unwrap();
         let expected = self.expected(units, world);
+        self.goes_on_as(units, left, newcomers, &expected);
+    }
+
+    fn goes_on_as(
+        self,
+        units: &[UnitSpec],
+        left: Vec<Worker>,
+        newcomers: usize,
+        expected: &[Vec<Vec<f32>>],
+    ) {
         let left = left.into_iter().map(Some);
         let all: Vec<_> = left.chain((0..newcomers).map(|_| None)).collect();
         for (regrouped, steps, values) in
@@ -231,19 +241,19 @@ fn some_units() -> Vec<UnitSpec> {
 #[test]
 fn training_goes_on_to_the_bit_whichever_worker_is_lost_wherever_in_a_step() {
     let units = some_units();
-    for workers in 2..5 {
-        for victim in 0..workers {
-            for (shard, dies) in KINDS
-                .into_iter()
-                .flat_map(|kind| DIES.map(|dies| (kind, dies)))
-            {
-                let sharding = Sharding::new(shard)
-                    .with_neighbour_copies()
-                    .with_max_norm(0.5);
-                let loss = Loss::new(sharding, workers, dies);
-                let left = loss.survivors(&units, &[victim]);
-                loss.goes_on(&units, left, 0);
-            }
+    let kinds = (2..5).flat_map(|workers| KINDS.map(|shard| (workers, shard)));
+    for (workers, shard) in kinds {
+        let sharding = Sharding::new(shard).with_neighbour_copies();
+        let of = |dies| Loss::new(sharding.with_max_norm(0.5), workers, dies);
+        let expected = [Dies::First, Dies::Last].map(|dies| {
+            let loss = of(dies);
+            (loss.made(), loss.expected(&units, workers - 1))
+        });
+        for (victim, dies) in (0..workers).flat_map(|victim| DIES.map(|dies| (victim, dies))) {
+            let loss = of(dies);
+            let left = loss.survivors(&units, &[victim]);
+            let expected = expected.iter().find(|(made, _)| *made == loss.made());
+            loss.goes_on_as(&units, left, 0, &expected.unwrap().1);
         }
     }
 }
