@@ -419,7 +419,7 @@ pub enum Error {
     },
     /// A model is sharded among other workers than are there.
     #[error(
-        "the model is sharded among {sharded} workers, and {now} are there: make it anew among these, from a checkpoint"
+        "the model is sharded among {sharded} workers, and {now} are there: call `regroup`, or make it anew among these, from a checkpoint"
     )]
     WorkersChanged {
         /// Workers when it was made.

@@ -51,13 +51,17 @@
 mod agreement;
 mod checkpoint;
 mod exchange;
+mod held;
 mod lent;
 mod mesh;
 mod model;
 mod optimizer;
 mod partition;
 mod reducing;
+mod regroup;
+mod relayout;
 mod stack;
+mod survivors;
 mod tensors;
 mod unit;
 mod unit_spec;
@@ -67,6 +71,7 @@ pub use lent::{Lent, ShardedVariables};
 pub use mesh::ShardGroup;
 pub use model::ShardedModel;
 pub use optimizer::{AdamW, ElementWise, Momentum, Sgd};
+pub use regroup::Regrouped;
 pub use stack::{Recompute, Stack, Unit};
 pub use tensors::{Gradients, Parameters};
 pub use unit_spec::UnitSpec;
@@ -100,6 +105,15 @@ pub struct Sharding {
     max_norm: Option<f32>,
     prefetch: usize,
     among: ShardGroup,
+    copies: Copies,
+}
+
+/// Who else has a worker's part.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Copies {
+    None,
+    /// The worker behind it.
+    OfNeighbours,
 }
 
 /// As [`Sharding::new`].
@@ -120,6 +134,7 @@ impl Sharding {
             max_norm: None,
             prefetch: 1,
             among: ShardGroup::All,
+            copies: Copies::None,
         }
     }
 
@@ -166,6 +181,34 @@ impl Sharding {
     #[doc(alias("HSDP", "HYBRID_SHARD", "replicate"))]
     pub fn with_group(mut self, group: ShardGroup) -> Self {
         self.among = group;
+        self
+    }
+
+    /// Keeps each part in two workers, so that a training goes on when one of them is lost:
+    /// [`ShardedModel::regroup`] divides the model anew among those who are left, without a
+    /// checkpoint. If two workers are lost whose ranks follow one another, the last checkpoint is
+    /// what remains.
+    ///
+    /// Copies take the bytes of a part again, and each worker sends 1/N of the gradients more in
+    /// a step, at the end of which all wait for each other. What workers have whole, and
+    /// what several groups have that keep a model ([`with_group`](Self::with_group)), is not
+    /// copied.
+    ///
+    /// ```
+    /// use meshwork_strategy::VariableSpec;
+    /// use meshwork_strategy::sharded::{AdamW, Shard, Sharding, UnitSpec};
+    ///
+    /// let units = [UnitSpec::new("unit", [VariableSpec::new("weight", &[1000])?])];
+    /// let sharding = Sharding::new(Shard::Optimizer);
+    /// let bytes = |sharding: Sharding| sharding.bytes::<AdamW>(&units, 4);
+    /// let more = bytes(sharding.with_neighbour_copies()) - bytes(sharding);
+    /// assert_eq!(more, 8 * 1000 / 4);
+    /// # Ok::<(), meshwork_strategy::Error>(())
+    /// ```
+    #[must_use]
+    #[doc(alias("elastic", "in-memory checkpoint", "redundancy"))]
+    pub fn with_neighbour_copies(mut self) -> Self {
+        self.copies = Copies::OfNeighbours;
         self
     }
 
@@ -223,7 +266,13 @@ impl Sharding {
             Shard::Gradients => whole(all) + (1 + state) * own(trained) + unit(trained),
             Shard::Parameters => own(all) + (1 + state) * own(trained) + 2 * unit(all),
         };
-        elements * size_of::<f32>() as u64
+        let copied = match (self.copies, shard) {
+            (Copies::None, _) | (_, Shard::Nothing) => 0,
+            (Copies::OfNeighbours, Shard::Optimizer) => state * own(trained),
+            (Copies::OfNeighbours, Shard::Gradients) => (1 + state) * own(trained),
+            (Copies::OfNeighbours, Shard::Parameters) => own(all) + (1 + state) * own(trained),
+        };
+        (elements + copied) * size_of::<f32>() as u64
     }
 }
 

@@ -9,8 +9,7 @@
 //!
 //! # When not to use it
 //!
-//! For models of other libraries, and for modules whose parameters are not `f32`. Parameters are
-//! whole in every worker; only optimizer and gradients can be in parts.
+//! For models of other libraries, and for modules whose parameters are not `f32`.
 //!
 //! # Examples
 //!
@@ -40,6 +39,7 @@
 //! feature `train`.
 //!
 //! [`ShardedParams`] takes the place of an optimizer, and keeps a part of its state in each worker.
+//! [`ShardedStack`] runs a model unit by unit, and keeps a part of everything in each.
 //!
 //! # Common calls
 //!
@@ -51,6 +51,7 @@
 //! | [`MirroredParams::start`], [`MirroredParams::finish`] | the same, in stages of the backward pass |
 //! | [`MirroredParams::save`], [`save_optimizer`] | snapshots |
 //! | [`ShardedParams`] | an optimizer whose state is in parts |
+//! | [`ShardedStack`], [`ModuleUnit`] | models that are in parts themselves |
 //!
 //! # Crate features
 //!
@@ -74,11 +75,13 @@
 //!
 //! # Map of the crate
 //!
-//! `params` (the entry), `sharded` (an optimizer in parts), `learner` (burn's learner), `walk`
+//! `params` (the entry), `sharded` (an optimizer in parts), `stack`, `unit` and `activation` (models in
+//! parts), `values` (out of modules and back), `learner` (burn's learner), `walk`
 //! (through modules), `visits` (what is done with each parameter there), `tensor` (numbers out of
 //! burn), `optimizer` (its state in checkpoints), `cuda` (gradients on GPUs), `error`.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 
+mod activation;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod error;
@@ -87,16 +90,22 @@ mod learner;
 mod optimizer;
 mod params;
 mod sharded;
+mod stack;
 mod tensor;
+mod unit;
+mod values;
 mod visits;
 mod walk;
 
+pub use activation::Activation;
 pub use error::Error;
 #[cfg(feature = "train")]
 pub use learner::{Distributed, Field, Fields, GatherOutput};
 pub use optimizer::{restore_optimizer, save_optimizer};
 pub use params::MirroredParams;
 pub use sharded::ShardedParams;
+pub use stack::ShardedStack;
+pub use unit::ModuleUnit;
 
 /// Chapters of the book, whose programs are compiled and run.
 #[cfg(doctest)]

@@ -7,7 +7,7 @@ use meshwork_collectives::Rank;
 use twox_hash::XxHash3_64;
 
 use super::optimizer::ElementWise;
-use super::{ShardGroup, Sharding, UnitSpec};
+use super::{Copies, ShardGroup, Sharding, UnitSpec};
 use crate::{Error, MultiWorkerMirroredStrategy, VariableSpec};
 
 /// Compares what the workers are given with what the chief is.
@@ -45,9 +45,13 @@ pub(super) fn agree_on<O: ElementWise>(
             ShardGroup::Host => u64::MAX,
             ShardGroup::Workers(size) => size.get().into(),
         },
+        match sharding.copies {
+            Copies::None => 0,
+            Copies::OfNeighbours => 1,
+        },
     ];
     let group = strategy.group_mut();
-    let mut all = vec![[0; 7]; group.world() as usize];
+    let mut all = vec![[0; 8]; group.world() as usize];
     group.all_gather(&mine, all.as_flattened_mut())?;
     for (rank, theirs) in Rank::all(group.world()).zip(&all) {
         let differs = theirs
@@ -63,7 +67,7 @@ pub(super) fn agree_on<O: ElementWise>(
 }
 
 /// What workers compare before they train together.
-const COMPARED: [&str; 7] = [
+const COMPARED: [&str; 8] = [
     "kind of shards",
     "division into units and frozen parameters",
     "number of backward passes in a step",
@@ -71,4 +75,5 @@ const COMPARED: [&str; 7] = [
     "number of units gathered ahead",
     "optimizer",
     "group of workers that share a model",
+    "copies of neighbours' parts",
 ];

@@ -24,9 +24,10 @@ use meshwork_checkpoint::tensors::{
 use meshwork_checkpoint::{Entry, Generation, Index, Series, Written};
 use meshwork_collectives::{Group, Rank};
 
+use super::held::{Kind, Part, Whose};
 use super::model::ShardedModel;
 use super::optimizer::ElementWise;
-use super::partition::Which;
+use super::partition::{Partition, Which};
 use crate::error::SavedOtherwise;
 use crate::replica::gather_bytes;
 use crate::{Error, ReplicaContext, VariableSpec};
@@ -271,29 +272,22 @@ impl<O: ElementWise> ShardedModel<O> {
             path: series.index_path(generation),
         })?;
         compare(&self.tensors()?, saved.index())?;
+        self.discount_values();
         let updated = self.updated();
         for index in 0..self.units.len() {
             self.free(index)?;
             let unit = &mut self.units[index];
             let (partition, specs) = (unit.partition.clone(), unit.spec.parameters().to_vec());
+            unit.passes = 0;
             let held = unit.here()?;
-            let states = held.state.iter_mut().zip(O::STATE);
-            let states = states.map(|(state, name)| (state, Which::Trainable, Some(*name)));
-            let parameters = (&mut held.parameters, Which::All, None);
-            for (tensors, which, state) in iter::once(parameters).chain(states) {
-                for (tensor, spec) in specs.iter().enumerate().take(partition.count(which)) {
-                    let rows = match updated {
-                        Some(worker) => partition.rows(tensor, worker),
-                        None => partition.all_rows(tensor),
-                    };
-                    let spec = named(spec, state)?;
-                    let read_into = |into: &mut [f32]| read(&saved, &spec, rows, into);
-                    tensors.rows(&partition, tensor, updated, read_into)?;
+            for whose in Whose::ALL {
+                if let Some(part) = held.part(whose, updated) {
+                    read_part::<O>(&saved, &partition, &specs, part)?;
                 }
             }
-            unit.passes = 0;
             self.share_rows(group, index, Which::All)?;
         }
+        self.count_values();
         self.steps = step;
         Ok(Some(self.steps))
     }
@@ -380,6 +374,29 @@ fn compare(model: &TensorIndex, saved: &TensorIndex) -> Result<(), Error> {
         true => Ok(()),
         false => Err(Error::CheckpointOfAnother(otherwise)),
     }
+}
+
+/// Reads a part of a unit with these parameters.
+fn read_part<O: ElementWise>(
+    saved: &SavedTensors<'_>,
+    partition: &Partition,
+    specs: &[VariableSpec],
+    mut part: Part<'_>,
+) -> Result<(), Error> {
+    let states = O::STATE.iter().enumerate();
+    let states = states.map(|(number, name)| (Kind::State(number), Some(*name)));
+    for (kind, state) in iter::once((Kind::Parameters, None)).chain(states) {
+        for (tensor, spec) in specs.iter().enumerate().take(partition.count(kind.which())) {
+            let rows = match part.worker {
+                Some(worker) => partition.rows(tensor, worker),
+                None => partition.all_rows(tensor),
+            };
+            let spec = named(spec, state)?;
+            let read_into = |into: &mut [f32]| read(saved, &spec, rows, into);
+            part.rows(partition, kind, tensor, read_into)?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads rows of a tensor.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meshwork_collectives::{Group, OperationError, Rank, ReduceOp};
 
+use super::held::{Held, Whose};
 use super::mesh::ShardMesh;
 use super::partition::{Partition, Which};
 use super::tensors::{AllRows, Tensors, add};
@@ -264,6 +265,34 @@ impl Exchange {
             }
             Ok(())
         })
+    }
+
+    /// Gives this worker's means to the one behind it, which keeps a copy of its part, and takes
+    /// those of the one before.
+    pub(super) fn pass_on(&self, group: &mut Group, held: &mut Held) -> Result<(), OperationError> {
+        let Some(neighbour) = held.neighbour() else {
+            return Ok(());
+        };
+        let (partition, place) = (&self.partition, self.mesh.place);
+        let behind = |rank: Rank| Rank::new((rank.number() + 1) % group.world());
+        let targets: Vec<Rank> = Rank::all(group.world()).map(behind).collect();
+        for chunk in self.chunks(0..partition.count(Which::Trainable)) {
+            let longest = chunk
+                .iter()
+                .fold(0, |longest, part| longest.max(part.len()));
+            let mut staging = self.staging();
+            let (received, own) = staging.room(&[longest], 0);
+            let positions = chunk[place].clone();
+            let filled = &mut own[..positions.len()];
+            held.gradients.read(partition, place, positions, filled);
+            group.permute(own, received, &targets)?;
+            let positions = chunk[neighbour].clone();
+            let part = held.part(Whose::Neighbours, Some(place));
+            let part = part.expect("there is a copy of a neighbour's part");
+            let taken = &received[..positions.len()];
+            part.gradients.write(partition, neighbour, positions, taken);
+        }
+        Ok(())
     }
 
     /// Carries an operation out on all elements where they are, some at a time.

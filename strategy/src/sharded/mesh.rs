@@ -79,6 +79,15 @@ struct Coordinates {
 }
 
 impl ShardMesh {
+    /// Of one worker that keeps all.
+    pub(super) const ALONE: Self = Self {
+        place: 0,
+        parts: 1,
+        replica: 0,
+        reach: Reach::Memory,
+        groups: None,
+    };
+
     /// One row of all workers.
     pub(super) fn flat(group: &Group) -> Self {
         Self {
@@ -120,6 +129,14 @@ impl ShardMesh {
             reach: Reach::within(&row),
             groups: Some(Arc::new(Mutex::new(Groups { row, column }))),
         })
+    }
+
+    /// Whose part this worker keeps a copy of, if it is to outlive that one. Where several groups
+    /// keep a model, the others have it.
+    pub(super) fn neighbour(&self, all: u32) -> Option<usize> {
+        let parts = self.parts as usize;
+        let keeps_copy = self.parts > 1 && self.parts == all;
+        keeps_copy.then(|| (self.place + parts - 1) % parts)
     }
 
     /// Whether those that keep the parts of one model read them where they are.

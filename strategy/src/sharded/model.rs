@@ -7,17 +7,18 @@ use std::sync::{Arc, Mutex};
 
 use meshwork_collectives::{Group, Rank};
 
-use super::agreement::agree_on;
 use super::checkpoint::Saving;
 use super::exchange::{Exchange, Staging};
+use super::held::{Kind, Whose};
 use super::lent::Lent;
 use super::mesh::ShardMesh;
 use super::optimizer::ElementWise;
-use super::partition::{Partition, Which};
+use super::partition::Which;
 use super::reducing::Pass;
+use super::survivors::NextStep;
 use super::tensors::{AllRows, Gradients, Parameters, Tensors, Whole, add, make_room};
-use super::unit::{Held, ShardedUnit};
-use super::{Shard, Sharding, UnitSpec};
+use super::unit::ShardedUnit;
+use super::{Copies, Shard, Sharding, UnitSpec};
 use crate::statistics::Meter;
 use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
 
@@ -28,12 +29,20 @@ use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
 #[derive(Debug)]
 #[doc(alias("FSDPModule", "FullyShardedDataParallel", "DeepSpeedEngine"))]
 pub struct ShardedModel<O> {
+    /// How it is sharded among these workers.
     pub(super) sharding: Sharding,
+    /// And among any.
+    pub(super) wanted: Sharding,
     pub(super) optimizer: O,
     pub(super) rank: Rank,
-    workers: u32,
+    /// 0 while it is divided among none.
+    pub(super) workers: u32,
     pub(super) mesh: ShardMesh,
     pub(super) steps: u64,
+    /// Whether the update that comes can be made whatever becomes of the others.
+    pub(super) next: NextStep,
+    /// Of the layout that the units have if they have values.
+    pub(super) id: u64,
     pub(super) units: Vec<ShardedUnit>,
     /// All tensors that are trained, one unit's after the other's, in the order of their names:
     /// that in which the norm is added up, whatever the units are.
@@ -66,24 +75,14 @@ impl<O: ElementWise> ShardedModel<O> {
         sharding: Sharding,
         units: &[UnitSpec],
         optimizer: O,
-        mut initial: impl FnMut(&VariableSpec, Range<usize>, &mut [f32]),
+        initial: impl FnMut(&VariableSpec, Range<usize>, &mut [f32]),
     ) -> Result<Self, Error> {
         let mut model = Self::without_values(strategy, sharding, units, optimizer)?;
-        let (place, group) = (model.mesh.place, strategy.group_mut());
-        for (index, spec) in units.iter().enumerate() {
-            let partition = model.units[index].partition.clone();
-            let held = model.units[index].here()?;
-            for (tensor, parameter) in spec.parameters().iter().enumerate() {
-                let elements = partition.elements(tensor, place);
-                let rows = held.parameters.rows_mut(&partition, tensor, Some(place));
-                initial(parameter, elements, rows);
-            }
-            model.share_rows(group, index, Which::All)?;
-        }
+        model.fill(strategy.group_mut(), initial)?;
         Ok(model)
     }
 
-    /// The same with zeros.
+    /// The same with zeros, which do not count as values yet.
     #[track_caller]
     pub(super) fn without_values(
         strategy: &mut MultiWorkerMirroredStrategy,
@@ -91,48 +90,84 @@ impl<O: ElementWise> ShardedModel<O> {
         units: &[UnitSpec],
         optimizer: O,
     ) -> Result<Self, Error> {
-        if strategy.local_replicas() > 1 {
-            let replicas = strategy.local_replicas();
-            return Err(Error::SeveralReplicas { replicas });
-        }
-        let agreed = agree_on::<O>(strategy, sharding, units);
-        strategy.abort_on_error(agreed)?;
-        let meter = strategy.meter.clone();
-        let group = strategy.group_mut();
-        let (rank, workers) = (group.rank(), group.world());
-        let mesh = match sharding.shard {
-            Shard::Nothing => ShardMesh::flat(group),
-            Shard::Optimizer | Shard::Gradients | Shard::Parameters => {
-                ShardMesh::new(group, sharding.among)?
-            }
-        };
-        // Who keeps a model alone has the whole of everything.
-        let (shard, mesh) = match mesh.parts {
-            1 => (Shard::Nothing, ShardMesh::flat(group)),
-            _ => (sharding.shard, mesh),
-        };
-        let unit = |spec: &UnitSpec| {
-            let (trainable, parts) = (spec.trainable().len(), mesh.parts as usize);
-            let partition = Partition::new(spec.parameters(), trainable, parts);
-            let held = Held::new(shard, &partition, mesh.place, O::STATE.len());
-            ShardedUnit::new(spec, partition, held)
-        };
-        Ok(Self {
-            sharding: Sharding { shard, ..sharding },
+        let mut model = Self::elastic(strategy, sharding, units, optimizer);
+        drop(model.regroup(strategy)?);
+        Ok(model)
+    }
+
+    /// A model of these units that is not divided among the workers yet: the first
+    /// [`regroup`](Self::regroup) does that. With values of other workers' if it is one of a
+    /// training that others have begun.
+    #[must_use]
+    pub fn elastic(
+        strategy: &MultiWorkerMirroredStrategy,
+        sharding: Sharding,
+        units: &[UnitSpec],
+        optimizer: O,
+    ) -> Self {
+        Self {
+            wanted: sharding,
+            sharding,
             optimizer,
-            rank,
-            workers,
+            rank: Rank::CHIEF,
+            workers: 0,
             steps: 0,
-            units: units.iter().map(unit).collect(),
-            mesh,
+            next: NextStep::Open,
+            id: 0,
+            units: units.iter().map(ShardedUnit::empty).collect(),
+            mesh: ShardMesh::ALONE,
             by_name: by_name(units),
             pool: Vec::new(),
             reducing: VecDeque::new(),
             staging: Arc::default(),
             saving: None,
             draft_bytes: Vec::new(),
-            meter,
-        })
+            meter: strategy.meter.clone(),
+        }
+    }
+
+    /// Gives a model without values some: see [`new`](Self::new).
+    ///
+    /// # Errors
+    /// [`Error::Group`]
+    #[track_caller]
+    pub fn initialize(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+        initial: impl FnMut(&VariableSpec, Range<usize>, &mut [f32]),
+    ) -> Result<(), Error> {
+        let group = self.group(replica)?;
+        self.fill(group, initial)
+    }
+
+    fn fill(
+        &mut self,
+        group: &mut Group,
+        mut initial: impl FnMut(&VariableSpec, Range<usize>, &mut [f32]),
+    ) -> Result<(), Error> {
+        let place = self.mesh.place;
+        for index in 0..self.units.len() {
+            let unit = &mut self.units[index];
+            let (partition, spec) = (unit.partition.clone(), unit.spec.clone());
+            let held = unit.here()?;
+            for whose in Whose::ALL {
+                let part = held.part(whose, Some(place));
+                let Some((mut part, worker)) = part.and_then(|part| {
+                    let worker = part.worker?;
+                    Some((part, worker))
+                }) else {
+                    continue;
+                };
+                for (tensor, parameter) in spec.parameters().iter().enumerate() {
+                    let elements = partition.elements(tensor, worker);
+                    let write = |rows: &mut [f32]| initial(parameter, elements, rows);
+                    part.rows(&partition, Kind::Parameters, tensor, write);
+                }
+            }
+            self.share_rows(group, index, Which::All)?;
+        }
+        self.count_values();
+        Ok(())
     }
 
     /// Computes with the parameters of a unit, which are gathered before, and freed behind it: for
@@ -231,9 +266,9 @@ impl<O: ElementWise> ShardedModel<O> {
         self.update(replica)
     }
 
-    /// The update of a step, once all gradients are on their way.
+    /// Waits for all that the update of a step takes, once it is on its way.
     #[track_caller]
-    pub(super) fn update(
+    pub(super) fn prepare_update(
         &mut self,
         replica: &mut ReplicaContext<'_>,
     ) -> Result<Option<f64>, Error> {
@@ -247,18 +282,45 @@ impl<O: ElementWise> ShardedModel<O> {
             Some(most) => Some(self.limit_norm(group, most)?),
             None => None,
         };
-        self.steps += 1;
-        let updated = self.updated();
-        for index in 0..self.units.len() {
-            let unit = &mut self.units[index];
-            let partition = unit.partition.clone();
-            unit.here()?
-                .update(&partition, updated, &self.optimizer, self.steps);
-            unit.passes = 0;
-            self.share_rows(group, index, Which::Trainable)?;
+        self.next = NextStep::Ready;
+        Ok(norm)
+    }
+
+    /// The update of a step, once all gradients are on their way.
+    #[track_caller]
+    pub(super) fn update(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+    ) -> Result<Option<f64>, Error> {
+        let norm = self.prepare_update(replica)?;
+        let group = self.group(replica)?;
+        if self.wanted.copies == Copies::OfNeighbours {
+            // Who is behind this knows that all others can make the step too.
+            group.barrier()?;
+        }
+        self.begin_update();
+        for unit in 0..self.units.len() {
+            self.update_unit(unit)?;
+            self.share_rows(group, unit, Which::Trainable)?;
         }
         self.poll_save(replica)?;
         Ok(norm)
+    }
+
+    /// The number of the step whose updates are made next.
+    pub(super) fn begin_update(&mut self) {
+        self.next = NextStep::Open;
+        self.steps += 1;
+    }
+
+    pub(super) fn update_unit(&mut self, unit: usize) -> Result<(), Error> {
+        let updated = self.updated();
+        let unit = &mut self.units[unit];
+        let partition = unit.partition.clone();
+        unit.passes = 0;
+        let held = unit.here()?;
+        held.update(&partition, updated, &self.optimizer, self.steps);
+        Ok(())
     }
 
     /// How many steps were made.
@@ -399,6 +461,7 @@ impl<O: ElementWise> ShardedModel<O> {
             exchange.broadcast(group, &mut all)
         })?;
         self.units[0].here()?;
+        self.count_values();
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use meshwork_collectives::Group;
 
 use super::Shard;
 use super::exchange::Onto;
+use super::held::Updated;
 use super::model::ShardedModel;
 use super::optimizer::ElementWise;
 use super::partition::Which;
@@ -53,7 +54,10 @@ impl<O: ElementWise> ShardedModel<O> {
             }
             match pass {
                 Pass::Earlier => Ok(()),
-                Pass::Last => exchange.reduce_across(group, &mut held.gradients),
+                Pass::Last => {
+                    exchange.reduce_across(group, &mut held.gradients)?;
+                    exchange.pass_on(group, held)
+                }
             }
         })?;
         self.reducing.push_back(unit);
@@ -69,7 +73,8 @@ impl<O: ElementWise> ShardedModel<O> {
     ) -> Result<(), Error> {
         let exchange = self.exchange(unit);
         self.units[unit].start(group, move |group, held| {
-            exchange.reduce_across(group, &mut held.gradients)
+            exchange.reduce_across(group, &mut held.gradients)?;
+            exchange.pass_on(group, held)
         })
     }
 
@@ -145,7 +150,11 @@ impl<O: ElementWise> ShardedModel<O> {
                     exchange.gather_in_place(group, &mut all, tensors)
                 }
                 // `update` has left copies of the rows in the place of their gradients.
-                Which::Trainable => exchange.gather_updated(group, &mut all, &mut held.gradients),
+                Which::Trainable => {
+                    exchange.gather_updated(group, &mut all, &mut held.gradients)?;
+                    held.updated = Updated::InPlace;
+                    Ok(())
+                }
             }
         })
     }

@@ -100,6 +100,42 @@ impl Tensors {
         }
     }
 
+    /// Copies what is at `positions` of a worker's shard to one place.
+    pub(super) fn read(
+        &mut self,
+        partition: &Partition,
+        worker: usize,
+        positions: Range<usize>,
+        into: &mut [f32],
+    ) {
+        match self {
+            Self::Shard { values, .. } => into.copy_from_slice(&values[positions]),
+            Self::Whole(whole) => {
+                AllRows::Buffer(whole).read(partition, worker, positions, into);
+            }
+            Self::Lent(lent) => AllRows::Lent(&mut **lent).read(partition, worker, positions, into),
+        }
+    }
+
+    /// The inverse of [`read`](Self::read).
+    pub(super) fn write(
+        &mut self,
+        partition: &Partition,
+        worker: usize,
+        positions: Range<usize>,
+        from: &[f32],
+    ) {
+        match self {
+            Self::Shard { values, .. } => values[positions].copy_from_slice(from),
+            Self::Whole(whole) => {
+                AllRows::Buffer(whole).write(partition, worker, positions, from);
+            }
+            Self::Lent(lent) => {
+                AllRows::Lent(&mut **lent).write(partition, worker, positions, from);
+            }
+        }
+    }
+
     /// Lets `act` have the rows of a tensor that a worker has; those of all where it is nobody's.
     /// Of a shard, they are its owner's.
     pub(super) fn rows<R>(

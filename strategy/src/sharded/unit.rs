@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use meshwork_collectives::{Group, OperationError, Pending};
 
-use super::optimizer::ElementWise;
-use super::partition::{Partition, Which};
-use super::tensors::{Tensors, Whole};
-use super::{Shard, UnitSpec};
+use super::UnitSpec;
+use super::held::{Held, Updated};
+use super::partition::Partition;
+use super::survivors::Layout;
 use crate::Error;
 
 /// A unit of a model that is trained.
@@ -15,33 +15,40 @@ use crate::Error;
 pub(super) struct ShardedUnit {
     pub(super) spec: UnitSpec,
     pub(super) partition: Arc<Partition>,
-    /// `None` while an operation has it, and after one that has failed.
+    pub(super) layout: Layout,
+    /// `None` while an operation has it, after one that has failed, and before there is any.
     held: Option<Box<Held>>,
-    pending: Option<Pending<Box<Held>>>,
+    pending: Option<Pending<Operated>>,
+    /// What an operation that has failed has left.
+    left: Option<Box<Held>>,
+    /// What there was among other workers, until all have taken over from it.
+    pub(super) before: Option<Before>,
     /// Backward passes since the last step.
     pub(super) passes: u32,
 }
 
-/// What a worker has of a unit.
+/// The numbers of a unit, and what came of the operation on them.
+type Operated = (Box<Held>, Result<(), OperationError>);
+
+/// The numbers of a unit as they were divided before.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) parameters: Tensors,
-    pub(super) gradients: Tensors,
-    /// For each name of the optimizer's state.
-    pub(super) state: Vec<Tensors>,
-    /// The parameters, while they are used.
-    pub(super) gathered: Option<Whole>,
-    /// The gradients of a pass, until they are reduced or added.
-    pub(super) scratch: Option<Tensors>,
+pub(super) struct Before {
+    pub(super) layout: Layout,
+    pub(super) held: Box<Held>,
 }
 
 impl ShardedUnit {
-    pub(super) fn new(spec: &UnitSpec, partition: Partition, held: Held) -> Self {
+    /// Without numbers.
+    pub(super) fn empty(spec: &UnitSpec) -> Self {
+        let partition = Partition::new(spec.parameters(), spec.trainable().len(), 1);
         Self {
             spec: spec.clone(),
             partition: Arc::new(partition),
-            held: Some(Box::new(held)),
+            layout: Layout::NONE,
+            held: None,
             pending: None,
+            left: None,
+            before: None,
             passes: 0,
         }
     }
@@ -53,11 +60,70 @@ impl ShardedUnit {
     /// Its numbers, when the operation that has them is done.
     pub(super) fn here(&mut self) -> Result<&mut Held, Error> {
         if let Some(pending) = self.pending.take() {
-            self.held = Some(pending.wait()?);
+            let (held, ended) = pending.wait()?;
+            if let Err(error) = ended {
+                self.left = Some(held);
+                return Err(error.into());
+            }
+            self.held = Some(held);
         }
         self.held.as_deref_mut().ok_or_else(|| Error::UnitLost {
             unit: self.spec.name().to_owned(),
         })
+    }
+
+    /// Its numbers as the last operation has left them, whether or not it has failed.
+    pub(super) fn take(&mut self) -> Option<Box<Held>> {
+        // The error is that of the group, which its caller knows.
+        let _ = self.here();
+        self.held.take().or_else(|| self.left.take())
+    }
+
+    pub(super) fn put(&mut self, held: Box<Held>) {
+        self.held = Some(held);
+    }
+
+    /// How it is divided among so many workers.
+    pub(super) fn divided(&self, workers: usize) -> Partition {
+        let (all, trainable) = (self.spec.parameters(), self.spec.trainable());
+        Partition::new(all, trainable.len(), workers)
+    }
+
+    /// Lets `act` have its numbers in the layout of that id.
+    pub(super) fn with_layout(
+        &mut self,
+        id: u64,
+        act: impl FnOnce(&mut Held),
+    ) -> Result<(), Error> {
+        if self.layout.id == id {
+            act(self.here()?);
+            return Ok(());
+        }
+        let before = self.before.take();
+        let now = self.here()?;
+        if let Some(mut before) = before {
+            // What a model library has is there once, whole, and after the same step.
+            if before.held.lend_from(now) {
+                before.held.updated = Updated::InPlace;
+            }
+            act(&mut before.held);
+            now.lend_from(&mut before.held);
+            self.before = Some(before);
+        }
+        Ok(())
+    }
+
+    /// Keeps its numbers in the layout of that id as what was before. What a model library has goes
+    /// on to `next`.
+    pub(super) fn retire(&mut self, id: u64, next: &mut Held) {
+        let Some(mut held) = self.take() else {
+            return;
+        };
+        next.lend_from(&mut held);
+        let layout = self.layout;
+        if layout.id == id {
+            self.before = Some(Before { layout, held });
+        }
     }
 
     /// Starts an operation on its numbers.
@@ -68,147 +134,13 @@ impl ShardedUnit {
     ) -> Result<(), Error> {
         self.here()?;
         if let Some(held) = self.held.take() {
-            let started = group.start_operations(held, |group, held| operation(group, held));
+            // The numbers outlive a failure: others may need them.
+            let started = group.start_operations((held, Ok(())), |group, (held, ended)| {
+                *ended = operation(group, held);
+                Ok(())
+            });
             self.pending = Some(started?);
         }
         Ok(())
     }
-}
-
-impl Held {
-    /// Zeros, as much of them as a worker keeps.
-    pub(super) fn new(shard: Shard, partition: &Partition, worker: usize, states: usize) -> Self {
-        let kept = |from: Shard, which| match shard >= from {
-            true => Tensors::shard(partition, which, worker),
-            false => Tensors::whole(partition, which),
-        };
-        Self {
-            parameters: kept(Shard::Parameters, Which::All),
-            gradients: kept(Shard::Gradients, Which::Trainable),
-            state: (0..states)
-                .map(|_| kept(Shard::Optimizer, Which::Trainable))
-                .collect(),
-            gathered: None,
-            scratch: None,
-        }
-    }
-
-    /// The parameters, whole; `None` where they are not gathered, or a model library has them.
-    pub(super) fn parameters(&self) -> Option<&Whole> {
-        match &self.parameters {
-            Tensors::Whole(whole) => Some(whole),
-            Tensors::Shard { .. } => self.gathered.as_ref(),
-            Tensors::Lent(_) => None,
-        }
-    }
-
-    /// For each tensor that is trained, the sum of the squares of a worker's rows of its gradient.
-    pub(super) fn squares(&mut self, partition: &Partition, worker: usize) -> Vec<f64> {
-        let trained = 0..partition.count(Which::Trainable);
-        let mut of = |tensor| {
-            let rows = |rows: &mut [f32]| sum_of_squares(rows);
-            self.gradients.rows(partition, tensor, Some(worker), rows)
-        };
-        trained.map(&mut of).collect()
-    }
-
-    /// Multiplies the gradients that the update uses by a number.
-    pub(super) fn scale(&mut self, partition: &Partition, updated: Option<usize>, by: f32) {
-        for tensor in 0..partition.count(Which::Trainable) {
-            self.gradients.rows(partition, tensor, updated, |rows| {
-                rows.iter_mut().for_each(|gradient| *gradient *= by);
-            });
-        }
-    }
-
-    /// Updates the rows of one worker, or of all. Where others are to be given them, a copy is then
-    /// in the place of their gradients, made while they are in a cache.
-    pub(super) fn update<O: ElementWise>(
-        &mut self,
-        partition: &Partition,
-        updated: Option<usize>,
-        optimizer: &O,
-        step: u64,
-    ) {
-        let Self {
-            parameters,
-            gradients,
-            state,
-            ..
-        } = self;
-        let then = match (updated, &*parameters) {
-            (Some(_), Tensors::Whole(_) | Tensors::Lent(_)) => Then::Copy,
-            (None, _) | (Some(_), Tensors::Shard { .. }) => Then::Leave,
-        };
-        for tensor in 0..partition.count(Which::Trainable) {
-            let state = state
-                .iter_mut()
-                .map(|one| one.rows_mut(partition, tensor, updated));
-            let mut state: Vec<&mut [f32]> = state.collect();
-            parameters.rows(partition, tensor, updated, |values| {
-                gradients.rows(partition, tensor, updated, |gradients| {
-                    let rows = Rows {
-                        values,
-                        gradients,
-                        then,
-                    };
-                    update_rows(optimizer, step, rows, &mut state);
-                });
-            });
-        }
-    }
-}
-
-/// Rows of a parameter, and their gradients.
-struct Rows<'a> {
-    values: &'a mut [f32],
-    gradients: &'a mut [f32],
-    then: Then,
-}
-
-/// What becomes of gradients that were used.
-#[derive(Clone, Copy, Debug)]
-enum Then {
-    /// Copies of what was updated by them.
-    Copy,
-    Leave,
-}
-
-/// Updates some elements at a time.
-fn update_rows<O: ElementWise>(optimizer: &O, step: u64, rows: Rows<'_>, state: &mut [&mut [f32]]) {
-    let Rows {
-        values,
-        gradients,
-        then,
-    } = rows;
-    for start in (0..values.len()).step_by(CACHED) {
-        let some = start..(start + CACHED).min(values.len());
-        let state = state.iter_mut().map(|one| &mut one[some.clone()]);
-        let mut state: Vec<&mut [f32]> = state.collect();
-        let (values, gradients) = (&mut values[some.clone()], &mut gradients[some]);
-        optimizer.update(step, values, gradients, &mut state);
-        match then {
-            Then::Copy => gradients.copy_from_slice(values),
-            Then::Leave => {}
-        }
-    }
-}
-
-/// Elements that a core's cache has room for, with gradients and moments.
-const CACHED: usize = 8 << 10;
-
-/// In an order that depends on the length alone.
-fn sum_of_squares(values: &[f32]) -> f64 {
-    let mut sums = [0.0_f64; 8];
-    let eights = values.chunks_exact(sums.len());
-    let rest = eights.remainder();
-    for eight in eights {
-        for (sum, value) in sums.iter_mut().zip(eight) {
-            *sum += f64::from(*value) * f64::from(*value);
-        }
-    }
-    for (sum, value) in sums.iter_mut().zip(rest) {
-        *sum += f64::from(*value) * f64::from(*value);
-    }
-    sums.iter().sum()
 }

@@ -4,8 +4,8 @@
 use std::thread;
 
 use burn_core as burn;
-use burn_core::module::RunningState;
-use burn_core::tensor::Device;
+use burn_core::module::{Param, RunningState};
+use burn_core::tensor::{Device, Tensor};
 use burn_optim::AdamWConfig;
 use meshwork_collectives::Group;
 use meshwork_strategy::sharded::{AdamW, Shard};

@@ -43,6 +43,10 @@ struct Args {
     /// Units that are gathered or reduced while another is computed
     #[arg(long, default_value_t = 0)]
     prefetch: usize,
+
+    /// Keep each part in two workers
+    #[arg(long)]
+    copies: bool,
 }
 
 /// What is trained, on numbers that are made up.
@@ -141,6 +145,10 @@ fn launch_all(args: &Args) -> Result<(), Failure> {
 fn work(args: &Args, kind: &str) -> Result<(), Failure> {
     let sharded = Sharded::from_str(kind, false)?;
     let sharding = Sharding::new(sharded.into()).with_prefetch(args.prefetch);
+    let sharding = match args.copies {
+        true => sharding.with_neighbour_copies(),
+        false => sharding,
+    };
     let mut strategy = MultiWorkerMirroredStrategy::from_env()?;
     let workers = strategy.num_replicas_in_sync();
     let measured = train(&mut strategy, args.model.sizes(), sharding)?;

@@ -1,0 +1,328 @@
+//! Models of units among threads: equal losses whatever is sharded, and those of burn's own
+//! optimizer on the whole model; frozen and tied parameters; a loss of a worker; files.
+
+use std::thread;
+
+use burn_core as burn;
+use burn_core::module::{Module, Param};
+use burn_core::tensor::{Device, Int, TensorData};
+use burn_optim::{AdamWConfig, GradientsParams};
+use meshwork_collectives::Group;
+use meshwork_strategy::sharded::{AdamW, Sgd, Shard};
+
+use super::*;
+
+const KINDS: [Shard; 4] = [
+    Shard::Nothing,
+    Shard::Optimizer,
+    Shard::Gradients,
+    Shard::Parameters,
+];
+const STEPS: usize = 4;
+
+/// Looks tokens up in a table.
+#[derive(Module, Debug)]
+struct Embed {
+    table: Param<Tensor<2>>,
+}
+
+/// Two weights, a bias, and what is not trained.
+#[derive(Module, Debug)]
+struct Block {
+    weight: Param<Tensor<2>>,
+    again: Param<Tensor<2>>,
+    bias: Param<Tensor<1>>,
+    scale: Param<Tensor<1>>,
+}
+
+#[derive(Module, Debug)]
+struct Whole {
+    embed: Embed,
+    first: Block,
+    second: Block,
+}
+
+fn filled<const D: usize>(shape: [usize; D], start: usize) -> Param<Tensor<D>> {
+    let values = (start..start + shape.iter().product::<usize>()).map(|at| (at as f32).sin());
+    let values = TensorData::new(values.collect(), shape);
+    Param::from_data(values, &Device::flex().autodiff())
+}
+
+impl Embed {
+    fn new() -> Self {
+        let table = filled([7, 3], 0);
+        Self { table }
+    }
+
+    fn forward(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
+        burn_core::tensor::module::embedding(self.table.val(), tokens)
+    }
+}
+
+impl Block {
+    /// With one weight in two places.
+    fn tied(start: usize) -> Self {
+        let weight = filled([3, 3], start);
+        let again = weight.clone();
+        let untied = Self::new(start);
+        Self {
+            weight,
+            again,
+            ..untied
+        }
+    }
+
+    fn new(start: usize) -> Self {
+        let (weight, again) = (filled([3, 3], start), filled([3, 3], start + 11));
+        let bias = filled([3], start + 5);
+        let scale = filled([3], 1).set_require_grad(false);
+        Self {
+            weight,
+            again,
+            bias,
+            scale,
+        }
+    }
+
+    fn forward(&self, input: Tensor<3>) -> Tensor<3> {
+        let hidden = input.matmul(self.weight.val().unsqueeze()) + self.bias.val().unsqueeze();
+        let output = hidden.tanh().matmul(self.again.val().unsqueeze());
+        output * self.scale.val().unsqueeze()
+    }
+}
+
+fn units() -> Vec<ModuleUnit> {
+    units_of(Block::tied)
+}
+
+fn units_of(build: fn(usize) -> Block) -> Vec<ModuleUnit> {
+    let embed = |embed: &Embed, input: Activation| embed.forward(input.ints()).into();
+    let block = |name, start| {
+        let forward = |block: &Block, input: Activation| block.forward(input.tensor()).into();
+        ModuleUnit::new(name, move || build(start), forward).unwrap()
+    };
+    let embed = ModuleUnit::new("embed", Embed::new, embed).unwrap();
+    vec![embed, block("first", 20), block("second", 40)]
+}
+
+fn tokens(step: usize, worker: usize) -> Tensor<2, Int> {
+    let tokens: Vec<i64> = (0..8)
+        .map(|at| ((at * 3 + step + worker * 2) % 7) as i64)
+        .collect();
+    Tensor::from_data(TensorData::new(tokens, [2, 4]), &Device::flex())
+}
+
+fn loss(output: Tensor<3>) -> Tensor<1> {
+    (output - 0.5).square().mean()
+}
+
+fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let program = &program;
+        let start = |group: Group| {
+            scope.spawn(move || program(MultiWorkerMirroredStrategy::from_group(group).unwrap()))
+        };
+        let groups = Group::local(world).unwrap().into_iter();
+        let ranks: Vec<_> = groups.map(start).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+fn step(
+    strategy: &mut MultiWorkerMirroredStrategy,
+    model: &mut ShardedStack<AdamW>,
+    step: usize,
+) -> f32 {
+    let worker = strategy.rank().index();
+    let loss = strategy.run(|replica| {
+        let loss = model.accumulate(replica, tokens(step, worker), loss)?;
+        model.step(replica)?;
+        Ok::<_, Error>(loss)
+    });
+    loss.unwrap().into_first()
+}
+
+fn losses(workers: u32, sharding: Sharding, build: fn(usize) -> Block) -> Vec<Vec<f32>> {
+    each(workers, |mut strategy| {
+        let optimizer = AdamW::new(0.05);
+        let mut model =
+            ShardedStack::new(&mut strategy, units_of(build), optimizer, sharding).unwrap();
+        let losses = (0..STEPS)
+            .map(|at| step(&mut strategy, &mut model, at))
+            .collect();
+        assert_eq!(model.steps(), STEPS as u64);
+        strategy.leave().unwrap();
+        losses
+    })
+}
+
+#[test]
+fn losses_are_the_same_to_the_bit_whatever_is_sharded_among_1_2_and_3_workers() {
+    for workers in 1..4 {
+        let whole = losses(
+            workers,
+            Sharding::new(Shard::Nothing).with_max_norm(0.5),
+            Block::tied,
+        );
+        for shard in KINDS {
+            let sharding = Sharding::new(shard).with_max_norm(0.5);
+            assert_eq!(
+                losses(workers, sharding, Block::tied),
+                whole,
+                "{shard:?} of {workers}"
+            );
+        }
+    }
+}
+
+#[test]
+fn losses_are_those_of_burns_own_optimizer_on_the_whole_model() {
+    let mut model = Whole {
+        embed: Embed::new(),
+        first: Block::new(20),
+        second: Block::new(40),
+    };
+    let config = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.0);
+    let mut optimizer = config.init();
+    let found = losses(1, Sharding::new(Shard::Parameters), Block::new).remove(0);
+    for (at, found) in found.into_iter().enumerate() {
+        let hidden = model.first.forward(model.embed.forward(tokens(at, 0)));
+        let loss = loss(model.second.forward(hidden));
+        let expected = loss.clone().into_scalar::<f32>();
+        assert!(
+            (found - expected).abs() < 1e-5,
+            "step {at}: {found} {expected}"
+        );
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(0.05, model, gradients);
+    }
+}
+
+/// One weight, twice.
+#[derive(Module, Debug)]
+struct Twice {
+    one: Param<Tensor<1>>,
+    other: Param<Tensor<1>>,
+}
+
+#[test]
+fn a_parameter_in_two_places_of_a_unit_has_the_gradient_of_both() {
+    let build = || {
+        let one = Param::from_data([1.0], &Device::flex().autodiff());
+        let other = one.clone();
+        Twice { one, other }
+    };
+    let forward = |twice: &Twice, input: Activation| {
+        let input = input.tensor::<1>();
+        (input.clone() * twice.one.val() + input * twice.other.val()).into()
+    };
+    let units = vec![ModuleUnit::new("twice", build, forward).unwrap()];
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let sharding = Shard::Parameters;
+    let mut model = ShardedStack::new(&mut strategy, units, Sgd::new(0.1), sharding).unwrap();
+    let input = Tensor::<1>::from_data([3.0], &Device::flex());
+    let output = strategy.run(|replica| {
+        model.accumulate(replica, input.clone(), |output: Tensor<1>| output.sum())?;
+        model.step(replica)?;
+        model.forward::<1>(replica, input.clone())
+    });
+    // The weight is 1 - 0.1 × 2 × 3.
+    let output = output.unwrap().into_first().into_scalar::<f32>();
+    assert!((output - 2.0 * 3.0 * 0.4).abs() < 1e-6, "{output}");
+}
+
+#[test]
+fn a_name_in_two_units_is_refused() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let twice = units().into_iter().chain(units()).collect();
+    let made = ShardedStack::new(&mut strategy, twice, AdamW::new(0.1), Shard::Parameters);
+    let told = made.unwrap_err().to_string();
+    assert!(told.contains("embed.table"), "{told}");
+}
+
+#[test]
+fn what_is_saved_by_three_workers_is_loaded_by_two_and_computes_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = ShardedCheckpoints::new(folder.path());
+    let outputs = |strategy: &mut MultiWorkerMirroredStrategy, model: &mut ShardedStack<AdamW>| {
+        let output = strategy.run(|replica| model.forward::<3>(replica, tokens(9, 0)));
+        let output = output.unwrap().into_first();
+        output.into_data().try_to_vec::<f32>().unwrap()
+    };
+    let saved = each(3, |mut strategy| {
+        let optimizer = AdamW::new(0.05);
+        let mut model =
+            ShardedStack::new(&mut strategy, units(), optimizer, Shard::Parameters).unwrap();
+        step(&mut strategy, &mut model, 0);
+        let saved = strategy.run(|replica| {
+            model.save(replica, &checkpoints)?;
+            model.finish_save(replica)
+        });
+        saved.unwrap();
+        let outputs = outputs(&mut strategy, &mut model);
+        strategy.leave().unwrap();
+        outputs
+    });
+    let loaded = each(2, |mut strategy| {
+        let optimizer = AdamW::new(0.05);
+        let mut model =
+            ShardedStack::new(&mut strategy, units(), optimizer, Shard::Gradients).unwrap();
+        let step = strategy.run(|replica| model.load(replica, &checkpoints));
+        assert_eq!(step.unwrap().into_first(), Some(1));
+        let outputs = outputs(&mut strategy, &mut model);
+        strategy.leave().unwrap();
+        outputs
+    });
+    assert!(
+        saved
+            .iter()
+            .chain(&loaded)
+            .all(|output| *output == saved[0])
+    );
+}
+
+/// Of three workers one is lost, and the losses of the others are those of a checkpoint.
+#[test]
+fn a_model_of_units_goes_on_without_a_lost_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = ShardedCheckpoints::new(folder.path());
+    let sharding = Sharding::new(Shard::Parameters).with_neighbour_copies();
+    let trained = each(3, |mut strategy| {
+        let optimizer = AdamW::new(0.05);
+        let mut model = ShardedStack::new(&mut strategy, units(), optimizer, sharding).unwrap();
+        step(&mut strategy, &mut model, 0);
+        let saved = strategy.run(|replica| {
+            model.save(replica, &checkpoints)?;
+            model.finish_save(replica)
+        });
+        saved.unwrap();
+        let is_lost = strategy.rank().index() == 1;
+        (!is_lost).then_some((strategy, model))
+    });
+    let left: Vec<_> = trained.into_iter().flatten().collect();
+    let groups = Group::local(2).unwrap();
+    let found: Vec<f32> = thread::scope(|scope| {
+        let start = |(group, (_old, mut model)): (Group, (_, ShardedStack<AdamW>))| {
+            scope.spawn(move || {
+                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+                assert_eq!(model.regroup(&mut strategy).unwrap(), Regrouped::Kept);
+                let losses = [1, 2].map(|at| step(&mut strategy, &mut model, at));
+                strategy.leave().unwrap();
+                losses[1]
+            })
+        };
+        let threads: Vec<_> = groups.into_iter().zip(left).map(start).collect();
+        threads.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let expected = each(2, |mut strategy| {
+        let optimizer = AdamW::new(0.05);
+        let mut model = ShardedStack::new(&mut strategy, units(), optimizer, sharding).unwrap();
+        strategy
+            .run(|replica| model.load(replica, &checkpoints))
+            .unwrap();
+        let losses = [1, 2].map(|at| step(&mut strategy, &mut model, at));
+        strategy.leave().unwrap();
+        losses[1]
+    });
+    assert_eq!(found, expected);
+}

@@ -1,0 +1,403 @@
+//! Workers that are lost, and those who are left: these go on with the bits of a checkpoint of the
+//! last step that was made, wherever in a step the others were lost.
+
+use super::*;
+use std::sync::Barrier;
+
+use crate::sharded::survivors::Decision;
+
+type Worker = (MultiWorkerMirroredStrategy, ShardedModel<AdamW>);
+
+/// Where in a step a worker is lost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Dies {
+    First,
+    InBackward,
+    /// When it has all gradients, and the others wait for it.
+    BeforeUpdate,
+    /// The same, and one of the others has made the step.
+    InUpdate,
+    Last,
+}
+
+const DIES: [Dies; 5] = [
+    Dies::First,
+    Dies::InBackward,
+    Dies::BeforeUpdate,
+    Dies::InUpdate,
+    Dies::Last,
+];
+
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    run: Run,
+    dies: Dies,
+}
+
+/// Steps before the one in which workers are lost.
+const BEFORE: u64 = 2;
+/// Steps of the whole training.
+const ALL: u64 = 5;
+
+impl Loss {
+    fn new(sharding: Sharding, workers: u32, dies: Dies) -> Self {
+        let mut run = Run::new(sharding.shard, workers);
+        run.sharding = sharding;
+        Self { run, dies }
+    }
+
+    /// Steps that count after the loss.
+    fn made(self) -> u64 {
+        match self.dies {
+            Dies::First | Dies::InBackward | Dies::BeforeUpdate => BEFORE,
+            Dies::InUpdate | Dies::Last => BEFORE + 1,
+        }
+    }
+
+    /// Trains until these workers are lost, and returns the others in their order.
+    fn survivors(self, units: &[UnitSpec], victims: &[u32]) -> Vec<Worker> {
+        let first = (0..self.run.workers).find(|rank| !victims.contains(rank));
+        let met = Barrier::new(self.run.workers as usize);
+        let trained = each(self.run.workers, |mut strategy| {
+            let (rank, optimizer) = (strategy.rank().number(), AdamW::new(0.01));
+            let sharding = self.run.sharding;
+            let mut model =
+                ShardedModel::new(&mut strategy, sharding, units, optimizer, initial).unwrap();
+            for _ in 0..BEFORE {
+                self.run.step(&mut strategy, &mut model, units);
+            }
+            match self.dies {
+                Dies::First | Dies::InBackward if victims.contains(&rank) => {
+                    self.begins_step(&mut strategy, &mut model, units);
+                    return None;
+                }
+                Dies::First | Dies::InBackward => {
+                    let step = self.run.try_step(&mut strategy, &mut model, units);
+                    step.unwrap_err();
+                }
+                Dies::BeforeUpdate | Dies::InUpdate => {
+                    let worker = strategy.rank().index();
+                    let prepared = strategy.run(|replica| {
+                        self.run.passes_of(replica, &mut model, units, worker)?;
+                        model.prepare_update(replica)
+                    });
+                    prepared.unwrap();
+                    met.wait();
+                }
+                Dies::Last => {
+                    self.run.step(&mut strategy, &mut model, units);
+                    met.wait();
+                }
+            }
+            if victims.contains(&rank) {
+                return None;
+            }
+            if self.dies == Dies::InUpdate && first == Some(rank) {
+                // As if it were the only one to hear that all are ready.
+                model.begin_update();
+                (0..units.len()).for_each(|unit| model.update_unit(unit).unwrap());
+            }
+            Some((strategy, model))
+        });
+        trained.into_iter().flatten().collect()
+    }
+
+    /// What a victim does of a step.
+    fn begins_step(
+        self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        model: &mut ShardedModel<AdamW>,
+        units: &[UnitSpec],
+    ) {
+        let done = strategy.run(|replica| {
+            if self.dies == Dies::First {
+                return Ok::<_, Error>(());
+            }
+            for unit in 0..units.len() {
+                model.forward(replica, unit, |_| ())?;
+            }
+            let last = units.len() - 1;
+            model.backward(replica, last, |_, gradients| {
+                let tensors = 0..units[last].trainable().len();
+                tensors.for_each(|tensor| gradients[tensor].fill(1.0));
+            })
+        });
+        done.unwrap();
+    }
+
+    /// The same by a checkpoint, which as many workers load as are left.
+    fn expected(self, units: &[UnitSpec], left: u32) -> Vec<Vec<Vec<f32>>> {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = ShardedCheckpoints::new(folder.path());
+        let make = |strategy: &mut MultiWorkerMirroredStrategy| {
+            let optimizer = AdamW::new(0.01);
+            ShardedModel::new(strategy, self.run.sharding, units, optimizer, initial).unwrap()
+        };
+        each(self.run.workers, |mut strategy| {
+            let mut model = make(&mut strategy);
+            for _ in 0..self.made() {
+                self.run.step(&mut strategy, &mut model, units);
+            }
+            let saved = strategy.run(|replica| {
+                model.save(replica, &checkpoints)?;
+                model.finish_save(replica)
+            });
+            saved.unwrap();
+            strategy.leave().unwrap();
+        });
+        let mut all = each(left, |mut strategy| {
+            let mut model = make(&mut strategy);
+            let loaded = strategy.run(|replica| model.load(replica, &checkpoints));
+            assert_eq!(loaded.unwrap().into_first(), Some(self.made()));
+            for _ in self.made()..ALL {
+                self.run.step(&mut strategy, &mut model, units);
+            }
+            let values = values(&mut strategy, &mut model, units);
+            strategy.leave().unwrap();
+            values
+        });
+        all.swap_remove(0)
+    }
+
+    /// The workers that are left go on, with as many newcomers.
+    fn goes_on(self, units: &[UnitSpec], left: Vec<Worker>, newcomers: usize) {
+        let world = u32::try_from(left.len() + newcomers).unwrap();
+        let expected = self.expected(units, world);
+        self.goes_on_as(units, left, newcomers, &expected);
+    }
+
+    fn goes_on_as(
+        self,
+        units: &[UnitSpec],
+        left: Vec<Worker>,
+        newcomers: usize,
+        expected: &[Vec<Vec<f32>>],
+    ) {
+        let left = left.into_iter().map(Some);
+        let all: Vec<_> = left.chain((0..newcomers).map(|_| None)).collect();
+        for (regrouped, steps, values) in
+            regroup(self.run.sharding, units, all, |strategy, model| {
+                for _ in model.steps()..ALL {
+                    self.run.step(strategy, model, units);
+                }
+                values(strategy, model, units)
+            })
+        {
+            assert_eq!(
+                (regrouped, steps),
+                (Regrouped::Kept, self.made()),
+                "{self:?}"
+            );
+            assert!(values == expected, "{self:?} with {newcomers} newcomers");
+        }
+    }
+}
+
+/// Workers that were in other groups, and newcomers, come together in one.
+fn regroup<R: Send>(
+    sharding: Sharding,
+    units: &[UnitSpec],
+    all: Vec<Option<Worker>>,
+    then: impl Fn(&mut MultiWorkerMirroredStrategy, &mut ShardedModel<AdamW>) -> R + Sync,
+) -> Vec<(Regrouped, u64, R)> {
+    let groups = Group::local(u32::try_from(all.len()).unwrap()).unwrap();
+    thread::scope(|scope| {
+        let then = &then;
+        let start = |(group, worker): (Group, Option<Worker>)| {
+            scope.spawn(move || {
+                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+                let (old, mut model) = match worker {
+                    Some((old, model)) => (Some(old), model),
+                    None => {
+                        let optimizer = AdamW::new(0.01);
+                        (
+                            None,
+                            ShardedModel::elastic(&strategy, sharding, units, optimizer),
+                        )
+                    }
+                };
+                let regrouped = model.regroup(&mut strategy).unwrap();
+                drop(old);
+                let steps = model.steps();
+                let then = then(&mut strategy, &mut model);
+                strategy.leave().unwrap();
+                (regrouped, steps, then)
+            })
+        };
+        let threads: Vec<_> = groups.into_iter().zip(all).map(start).collect();
+        threads.into_iter().map(|one| one.join().unwrap()).collect()
+    })
+}
+
+fn some_units() -> Vec<UnitSpec> {
+    units(&[
+        Shapes::new(&[&[7, 3], &[3], &[]], &[&[5, 2]]),
+        Shapes::new(&[&[2, 0], &[1, 40]], &[]),
+        Shapes::new(&[], &[&[3]]),
+        Shapes::new(&[&[30, 4]], &[]),
+    ])
+}
+
+#[test]
+fn training_goes_on_to_the_bit_whichever_worker_is_lost_wherever_in_a_step() {
+    let units = some_units();
+    let kinds = (2..5).flat_map(|workers| KINDS.map(|shard| (workers, shard)));
+    for (workers, shard) in kinds {
+        let sharding = Sharding::new(shard).with_neighbour_copies();
+        let of = |dies| Loss::new(sharding.with_max_norm(0.5), workers, dies);
+        let expected = [Dies::First, Dies::Last].map(|dies| {
+            let loss = of(dies);
+            (loss.made(), loss.expected(&units, workers - 1))
+        });
+        for (victim, dies) in (0..workers).flat_map(|victim| DIES.map(|dies| (victim, dies))) {
+            let loss = of(dies);
+            let left = loss.survivors(&units, &[victim]);
+            let expected = expected.iter().find(|(made, _)| *made == loss.made());
+            loss.goes_on_as(&units, left, 0, &expected.unwrap().1);
+        }
+    }
+}
+
+#[test]
+fn newcomers_get_their_parts_from_the_others() {
+    let units = some_units();
+    for shard in KINDS {
+        let sharding = Sharding::new(shard).with_neighbour_copies();
+        for (workers, newcomers) in [(2, 1), (3, 2), (2, 3)] {
+            let loss = Loss::new(sharding, workers, Dies::InUpdate);
+            let left = loss.survivors(&units, &[1]);
+            loss.goes_on(&units, left, newcomers);
+        }
+    }
+}
+
+#[test]
+fn several_passes_are_made_again_as_one_step() {
+    let units = some_units();
+    for shard in KINDS {
+        let passes = NonZeroU32::new(2).unwrap();
+        let sharding = Sharding::new(shard)
+            .with_accumulation(passes)
+            .with_neighbour_copies();
+        for dies in DIES {
+            let loss = Loss::new(sharding, 3, dies);
+            let left = loss.survivors(&units, &[2]);
+            loss.goes_on(&units, left, 0);
+        }
+    }
+}
+
+#[test]
+fn what_two_neighbours_had_is_lost_with_both_and_nothing_else_is() {
+    let units = some_units();
+    for victims in [[0, 1], [1, 2], [2, 3], [0, 3], [0, 2], [1, 3]] {
+        let sharding = Sharding::new(Shard::Parameters).with_neighbour_copies();
+        let loss = Loss::new(sharding, 4, Dies::BeforeUpdate);
+        let left = loss.survivors(&units, &victims);
+        if victims[1] - victims[0] == 2 {
+            loss.goes_on(&units, left, 0);
+            continue;
+        }
+        // The first of the two, whose copy the second had.
+        let part = if victims == [0, 3] {
+            3
+        } else {
+            victims[0] as usize
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = ShardedCheckpoints::new(folder.path());
+        let all = left.into_iter().map(Some).collect();
+        for (regrouped, steps, loaded) in regroup(sharding, &units, all, |strategy, model| {
+            let loaded = strategy.run(|replica| {
+                let loaded = model.load(replica, &checkpoints)?;
+                model.initialize(replica, initial)?;
+                Ok::<_, Error>(loaded)
+            });
+            loss.run.step(strategy, model, &units);
+            loaded.unwrap().into_first()
+        }) {
+            let parts = vec![part];
+            assert_eq!(
+                (regrouped, steps, loaded),
+                (Regrouped::Lost { parts }, 0, None)
+            );
+        }
+    }
+}
+
+#[test]
+fn without_copies_a_part_is_lost_with_its_worker_unless_another_group_has_it() {
+    let units = some_units();
+    for shard in [Shard::Optimizer, Shard::Gradients, Shard::Parameters] {
+        let loss = Loss::new(Sharding::new(shard), 3, Dies::First);
+        let left = loss.survivors(&units, &[1]);
+        let all = left.into_iter().map(Some).collect();
+        for (regrouped, ..) in regroup(loss.run.sharding, &units, all, |_, _| ()) {
+            assert_eq!(regrouped, Regrouped::Lost { parts: vec![1] });
+        }
+        let two = ShardGroup::Workers(NonZeroU32::new(2).unwrap());
+        let sharding = Sharding::new(shard).with_group(two).with_neighbour_copies();
+        let loss = Loss::new(sharding, 4, Dies::InUpdate);
+        let left = loss.survivors(&units, &[0, 3]);
+        loss.goes_on(&units, left, 2);
+    }
+}
+
+/// Of four, worker 1 is lost, and then worker 3 after it has given so many units of the model.
+fn dies_again(sharding: Sharding, units: &[UnitSpec], given: usize) {
+    let loss = Loss::new(sharding, 4, Dies::InUpdate);
+    let left = loss.survivors(units, &[1]);
+    let groups = Group::local(3).unwrap();
+    let again: Vec<Option<Worker>> = thread::scope(|scope| {
+        let start = |(group, (old, mut model)): (Group, Worker)| {
+            scope.spawn(move || {
+                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+                if strategy.rank() == Rank::new(2) {
+                    let (decision, layout) = model.settle_in(&mut strategy).unwrap();
+                    let Decision::Kept { units, .. } = decision else {
+                        panic!("all parts are there: {decision:?}");
+                    };
+                    let group = strategy.group_mut();
+                    for (index, sources) in units.iter().enumerate().take(given) {
+                        model.take_unit_over(group, index, sources, layout).unwrap();
+                    }
+                    return None;
+                }
+                model.regroup(&mut strategy).unwrap_err();
+                drop(old);
+                Some((strategy, model))
+            })
+        };
+        let threads: Vec<_> = groups.into_iter().zip(left).map(start).collect();
+        threads.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    loss.goes_on(units, again.into_iter().flatten().collect(), 0);
+}
+
+#[test]
+fn a_worker_lost_while_the_model_is_divided_anew_costs_no_more_than_its_part() {
+    let units = some_units();
+    for shard in KINDS {
+        for given in 0..=units.len() {
+            dies_again(Sharding::new(shard).with_neighbour_copies(), &units, given);
+        }
+    }
+}
+
+#[test]
+fn a_model_is_not_used_before_it_is_divided() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let (units, optimizer) = (some_units(), AdamW::new(0.1));
+    let sharding = Sharding::new(Shard::Parameters);
+    let mut model = ShardedModel::elastic(&strategy, sharding, &units, optimizer);
+    let used = strategy.run(|replica| model.forward(replica, 0, |_| ()));
+    assert_eq!(
+        used.unwrap_err(),
+        Error::WorkersChanged { sharded: 0, now: 1 }
+    );
+    assert_eq!(model.regroup(&mut strategy), Ok(Regrouped::New));
+    assert_eq!(model.regroup(&mut strategy), Ok(Regrouped::New));
+    let filled = strategy.run(|replica| model.initialize(replica, initial));
+    filled.unwrap();
+    assert_eq!(model.regroup(&mut strategy), Ok(Regrouped::Kept));
+}
