@@ -1,5 +1,6 @@
 //! Elements put in other places, and made one along an axis.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use meshwork_accel::{
@@ -105,6 +106,33 @@ impl Fold for CpuAccelerator {
         element.run(Before {
             op,
             sizes,
+            into: &mut into,
+        })?;
+        Ok(into)
+    }
+
+    fn arg_reduce(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &CpuBuffer,
+    ) -> Result<CpuBuffer, Error> {
+        let [outer, len, inner] = sizes;
+        let element = from.element_type();
+        let wanted = match op {
+            ReduceOp::Min if element != ElementType::Bool => Ordering::Less,
+            ReduceOp::Max if element != ElementType::Bool => Ordering::Greater,
+            _ => return Err(Error::UnsupportedOp { op, element }),
+        };
+        equally_long(from.len(), sizes.iter().product())?;
+        if len == 0 {
+            return Err(Error::NoSources { op });
+        }
+        let mut into = self.allocate(from.device(), ElementType::I64, outer * inner)?;
+        element.run(FirstOf {
+            wanted,
+            sizes,
+            from,
             into: &mut into,
         })?;
         Ok(into)
@@ -226,6 +254,33 @@ impl ElementTask for Before<'_> {
                 let (before, rest) = block.split_at_mut(at * inner);
                 reduction.reduce(&mut rest[..inner], &before[(at - 1) * inner..])?;
             }
+        }
+        Ok(())
+    }
+}
+
+struct FirstOf<'a> {
+    wanted: Ordering,
+    sizes: [usize; 3],
+    from: &'a CpuBuffer,
+    into: &'a mut CpuBuffer,
+}
+
+impl ElementTask for FirstOf<'_> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let [_, len, inner] = self.sizes;
+        let from = self.from.all::<T>()?;
+        for (at, into) in self.into.all_mut::<i64>()?.iter_mut().enumerate() {
+            let first = &from[at / inner * len * inner + at % inner..];
+            let mut best = (0, &first[0]);
+            for (index, element) in (0..).zip(first.iter().step_by(inner).take(len)) {
+                if element.partial_cmp(best.1) == Some(self.wanted) {
+                    best = (index, element);
+                }
+            }
+            *into = best.0;
         }
         Ok(())
     }

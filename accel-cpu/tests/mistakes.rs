@@ -287,6 +287,11 @@ fn each_mistake_of_a_choice_is_named() {
             "each element meets all before it",
             "min, device 0",
         ),
+        (
+            Flaw::FindsTheLast,
+            "the first of the extremes along an axis is found",
+            "min, device 0",
+        ),
     ] {
         breaks(conformance::verify_choices(&with(flaw)), claim, case);
     }

@@ -9,7 +9,7 @@ use meshwork_accel::{
 use crate::accelerator::CudaAccelerator;
 use crate::buffer::CudaBuffer;
 use crate::error::Failure;
-use crate::kernels::{Along, Axes, Width};
+use crate::kernels::{Along, Axes, Kernel, Width};
 
 /// Axes that are contiguous on both sides count as one, and more than 16 after that are refused by
 /// [`Error::TooManyAxes`]. Rows move 16 bytes at a time where they are aligned so on both sides.
@@ -121,6 +121,23 @@ impl Fold for CudaAccelerator {
         }
         from.check_len(count_of(sizes)?)?;
         from.scanned(op, sizes)
+    }
+
+    fn arg_reduce(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &CudaBuffer,
+    ) -> Result<CudaBuffer, Error> {
+        let element = from.element_type();
+        if Kernel::arg(op, element).is_none() {
+            return Err(Error::UnsupportedOp { op, element });
+        }
+        from.check_len(count_of(sizes)?)?;
+        match sizes[1] {
+            0 => Err(Error::NoSources { op }),
+            _ => from.arg_reduced(op, sizes),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Elements chosen by the values of others, as those of another type, and scanned.
+//! Elements chosen by the values of others, as those of another type, scanned, and the extremes of
+//! lines found.
 
 use std::ops::Range;
 
@@ -8,8 +9,8 @@ use meshwork_accel::{
 
 use crate::buffer::CudaBuffer;
 use crate::error::Failure;
-use crate::kernels::Width;
-use crate::sys::module::One;
+use crate::kernels::{Along, Width};
+use crate::sys::module::{Lines, One};
 
 impl CudaBuffer {
     /// The same elements as those of another type.
@@ -99,6 +100,38 @@ impl CudaBuffer {
             done.map_err(|failure| failure.on(logical.id))?;
         }
         Ok(into)
+    }
+
+    /// The indices of extremes along the middle one of three axes, which has elements.
+    pub(crate) fn arg_reduced(&self, op: ReduceOp, sizes: [usize; 3]) -> Result<Self, Error> {
+        let [outer, len, inner] = sizes;
+        let (logical, element) = (self.logical(), self.element_type());
+        let into = Self::unwritten(logical, ElementType::I64, outer * inner)?;
+        let (Some(elements), Some(target)) = (self.whole(), into.whole()) else {
+            return Ok(into);
+        };
+        let module = &logical.module;
+        let along = Along::new(op, element, sizes, module.multiprocessors());
+        let (first, failed) = (along.first(), |failure: Failure| failure.on(logical.id));
+        let lines = Lines {
+            elements,
+            len: len as u64,
+            candidates: None,
+        };
+        let Some(second) = along.second() else {
+            let done = module.arg(first, lines, target);
+            return done.map(|()| into).map_err(failed);
+        };
+        let parts = usize::try_from(first.count).unwrap_or(usize::MAX);
+        let parts = parts.saturating_mul(ElementType::I64.size());
+        let parts = logical.scratch(ElementType::I64, parts)?;
+        let done = module.arg(first, lines, parts.whole());
+        let lines = Lines {
+            candidates: Some(parts.whole()),
+            ..lines
+        };
+        let done = done.and_then(|()| module.arg(second, lines, target));
+        done.map(|()| into).map_err(failed)
     }
 
     /// Indices that no axis is long enough for stay such.

@@ -53,6 +53,8 @@ pub(crate) enum Kernel {
     Select(Width),
     /// The op of each element along an axis and all before it.
     Scan(ReduceOp, ElementType),
+    /// The index of the smallest or largest element along an axis.
+    Arg(ReduceOp, ElementType),
 }
 
 /// How many bytes an element has, or several that move at once.
@@ -121,6 +123,7 @@ impl Kernel {
             .chain(Width::OF_ELEMENTS.map(Self::Fill))
             .chain(pairs().map(|(op, element)| Self::Along(op, element)))
             .chain(pairs().map(|(op, element)| Self::Scan(op, element)))
+            .chain(pairs().filter_map(|(op, element)| Self::arg(op, element)))
             .chain(Self::of_tensors())
     }
 
@@ -161,6 +164,12 @@ impl Kernel {
         op.supports(element).then_some(Self::Fold(op, element))
     }
 
+    /// The kernel that finds extremes, `None` for other ops and for what has no order.
+    pub(crate) fn arg(op: ReduceOp, element: ElementType) -> Option<Self> {
+        let is_extreme = matches!(op, ReduceOp::Min | ReduceOp::Max);
+        (is_extreme && element != ElementType::Bool).then_some(Self::Arg(op, element))
+    }
+
     /// Its name in the source.
     pub(crate) fn name(self) -> String {
         match self {
@@ -179,6 +188,7 @@ impl Kernel {
             Self::OneHot(width) => format!("mw_one_hot_{}", width.bytes()),
             Self::Select(width) => format!("mw_select_{}", width.bytes()),
             Self::Scan(op, element) => format!("mw_scan_{op}_{element}"),
+            Self::Arg(op, element) => format!("mw_arg_{op}_{element}"),
         }
     }
 

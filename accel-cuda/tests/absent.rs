@@ -6,6 +6,7 @@ mod cc;
 mod fake;
 
 use std::fs;
+use std::path::Path;
 
 use fake::Fake;
 use meshwork_accel::{
@@ -319,19 +320,27 @@ fn the_layers_above_get_library_reason_and_remedy() {
 }
 
 #[test]
-fn nothing_panics_where_everything_is_missing_even_if_a_panic_would_abort() {
-    let program = std::env::current_exe().expect("a test is a program");
-    let child = std::process::Command::new(program)
-        .args(["--exact", "child_without_libraries", "--nocapture"])
-        .env("MESHWORK_TEST_CHILD", "1")
-        .env("MESHWORK_CUDA_DRIVER", "/nowhere/libcuda.so.1")
-        .env("MESHWORK_NVRTC", "/nowhere/libnvrtc.so")
-        .env("MESHWORK_NCCL", "/nowhere/libnccl.so.2")
-        .output()
-        .expect("the test starts itself");
-    let said = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success(), "{}: {said}", child.status);
-    assert_eq!(said.matches("cannot be loaded").count(), 5, "{said}");
+fn nothing_panics_where_libraries_are_missing_or_others_even_if_a_panic_would_abort() {
+    let fake = Fake::new();
+    let named = |driver: &Path, others: &Path| {
+        let program = std::env::current_exe().expect("a test is a program");
+        let child = std::process::Command::new(program)
+            .args(["--exact", "child_without_libraries", "--nocapture"])
+            .env("MESHWORK_TEST_CHILD", "1")
+            .env("MESHWORK_CUDA_DRIVER", driver)
+            .env("MESHWORK_NVRTC", others)
+            .env("MESHWORK_NCCL", others)
+            .output()
+            .expect("the test starts itself");
+        let said = String::from_utf8_lossy(&child.stdout).into_owned();
+        assert!(child.status.success(), "{}: {said}", child.status);
+        said
+    };
+    let nowhere = Path::new("/nowhere/lib.so");
+    let missing = named(nowhere, nowhere);
+    assert_eq!(missing.matches("cannot be loaded").count(), 5, "{missing}");
+    let swapped = named(&fake.file("nvrtc"), &fake.file("cuda"));
+    assert_eq!(swapped.matches("has no function").count(), 5, "{swapped}");
 }
 
 /// Does nothing unless it is started by the test above.
@@ -353,7 +362,7 @@ fn child_without_libraries() {
             .err(),
     ];
     for error in errors {
-        println!("{}", error.expect("everything is missing"));
+        println!("{}", error.expect("none of them is what it is named for"));
     }
     drop(std::panic::take_hook());
 }

@@ -8,6 +8,8 @@ mod cc;
 #[path = "support/fake.rs"]
 mod fake;
 
+use std::cmp::Ordering;
+
 use buffers::{read, with};
 use fake::Fake;
 use meshwork_accel::{
@@ -340,6 +342,72 @@ fn elements_along_an_axis_are_made_one_for_every_type_and_op_in_one_pass_and_in_
     ] {
         element.run(Along(&cuda, [1, 40_001, 1]));
     }
+    drop(cuda);
+    fake.is_clean();
+}
+
+/// Extremes along an axis, of any bits and of bits of which many are equal.
+struct Extremes<'a>(&'a CudaAccelerator, [usize; 3]);
+
+impl ElementTask for Extremes<'_> {
+    type Output = ();
+
+    fn run<T: Element>(self) {
+        let Self(cuda, sizes) = self;
+        let [outer, len, inner] = sizes;
+        for different in [u64::MAX, 5] {
+            let value = |at: usize| {
+                let bits = (at as u64 % different + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 13;
+                bytemuck::checked::pod_read_unaligned(&bits.to_le_bytes()[..size_of::<T>()])
+            };
+            let values: Vec<T> = (0..outer * len * inner).map(value).collect();
+            let buffer = with(cuda, 0, &values);
+            for (op, wanted) in [
+                (ReduceOp::Min, Ordering::Less),
+                (ReduceOp::Max, Ordering::Greater),
+            ] {
+                let found = cuda.arg_reduce(op, sizes, &buffer).expect("an order");
+                let found = read::<i64>(cuda, &found, outer * inner);
+                for (at, found) in found.into_iter().enumerate() {
+                    let term = |along: i64| {
+                        let along = usize::try_from(along).expect("an index");
+                        values[(at / inner * len + along) * inner + at % inner]
+                    };
+                    let mut best = 0;
+                    for along in 0..i64::try_from(len).expect("short") {
+                        if term(along).partial_cmp(&term(best)) == Some(wanted) {
+                            best = along;
+                        }
+                    }
+                    assert_eq!(found, best, "{op} of {} in {sizes:?} at {at}", T::TYPE);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_extreme_along_an_axis_is_found_for_every_number_in_one_pass_and_in_two() {
+    let fake = Fake::new();
+    let cuda = fake.open();
+    let ordered = ElementType::ALL.into_iter();
+    for element in ordered.filter(|element| *element != ElementType::Bool) {
+        for sizes in [[3, 300, 2], [1, 1025, 1], [2, 5, 70], [1, 40_001, 1]] {
+            element.run(Extremes(&cuda, sizes));
+        }
+    }
+    // Far from each other, in the last chunk and in the first.
+    let mut values = vec![0.0_f32; 40_001];
+    values[40_000] = 7.0;
+    let found = |values: &[f32]| {
+        let found = cuda.arg_reduce(ReduceOp::Max, [1, 40_001, 1], &with(&cuda, 0, values));
+        read::<i64>(&cuda, &found.expect("floats"), 1)[0]
+    };
+    assert_eq!(found(&values), 40_000);
+    values[3] = f32::NAN;
+    assert_eq!(found(&values), 40_000);
+    values[0] = f32::NAN;
+    assert_eq!(found(&values), 0);
     drop(cuda);
     fake.is_clean();
 }

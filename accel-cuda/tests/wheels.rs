@@ -67,6 +67,7 @@ fn nvrtc_compiles_all_kernels_for_every_architecture_from_7_5_to_12_0() {
             "mw_place_16",
             "mw_along_xor_bool",
             "mw_product_bf16",
+            "mw_arg_max_f16",
         ] {
             let found = code
                 .windows(kernel.len())

@@ -27,6 +27,7 @@ use meshwork_accel::{
 pub(crate) use arrange::MOST_AXES;
 pub(crate) use collective::Collective;
 pub(crate) use elements::divided_in;
+pub(crate) use index::is_ordered;
 pub use module::module;
 pub use sample::CollectiveProgram;
 
@@ -63,6 +64,8 @@ pub(crate) enum Kernel {
     Fold(ReduceOp, [usize; 3], ElementType),
     /// Each element along the middle one of three axes made the op of it and all before it.
     Scan(ReduceOp, [usize; 3], ElementType),
+    /// Where along the middle one of three axes the first of the smallest or largest elements is.
+    ArgReduce(ReduceOp, [usize; 3], ElementType),
     /// Some indices along each axis of a whole.
     Step(StridedSlice, ElementType),
     /// The elements along the middle one of three axes at the indices given, which are such a
@@ -85,6 +88,7 @@ impl Kernel {
             Self::Product(_, element)
             | Self::Fold(_, _, element)
             | Self::Scan(_, _, element)
+            | Self::ArgReduce(_, _, element)
             | Self::Convert(_, element) => Some(*element),
             _ => None,
         }
@@ -112,6 +116,7 @@ impl Kernel {
             Self::Arrange(ref to, element) => Some(arrange::arrange(to, element)),
             Self::Fold(op, sizes, element) => arrange::fold(op, sizes, element),
             Self::Scan(op, sizes, element) => arrange::scan(op, sizes, element),
+            Self::ArgReduce(op, sizes, element) => index::arg_reduce(op, sizes, element),
             Self::Step(ref by, element) => Some(choose::step(by, element)),
             Self::Take(sizes, element, indices) => Some(choose::take(sizes, element, indices)),
             Self::OneHot(indices, ref classes, element) => {

@@ -120,6 +120,24 @@ pub trait Fold: Accelerator {
         let operation = "a scan";
         Err(Error::Unsupported { operation })
     }
+
+    /// A new buffer of `I64` on the same device: along the middle one of three axes the index of
+    /// the first of the largest elements, or for [`ReduceOp::Min`] of the smallest. NaN is neither,
+    /// but for one at index 0.
+    ///
+    /// # Errors
+    /// Those of [`fold`](Self::fold), with [`Error::UnsupportedOp`] for all ops but `Min` and `Max`
+    /// and for truth values; and [`Error::Unsupported`].
+    fn arg_reduce(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &Self::Buffer,
+    ) -> Result<Self::Buffer, Error> {
+        let _ = (op, sizes, from);
+        let operation = "the index of an extreme";
+        Err(Error::Unsupported { operation })
+    }
 }
 
 /// A box of a whole of these sizes.

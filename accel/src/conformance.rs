@@ -22,6 +22,7 @@ mod collectives;
 mod communicators;
 mod compute;
 mod convert;
+mod extremes;
 mod full;
 mod live;
 mod moves;
@@ -105,7 +106,8 @@ pub fn check_arrangement<A: Arrange + Fold>(accelerator: &A) {
 }
 
 /// Holds the claims of the methods of [`Arrange`] and [`Fold`] that a backend need not have, which
-/// choose elements by steps and indices and scan them, against the first device of `accelerator`.
+/// choose elements by steps and indices, scan them and find extremes, against the first device of
+/// `accelerator`.
 ///
 /// # Panics
 /// At the first claim that does not hold.
@@ -293,7 +295,8 @@ fn arrangement<A: Arrange + Fold, T: Sample>(bench: Bench<'_, A>) -> Result<(), 
 
 fn choices<A: Arrange + Fold, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
     choose::by_places::<A, T>(bench)?;
-    choose::scan::<A, T>(bench)
+    choose::scan::<A, T>(bench)?;
+    extremes::indices::<A, T>(bench)
 }
 
 fn conversions<A: Elementwise, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {

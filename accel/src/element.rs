@@ -19,7 +19,7 @@ use crate::number::Convert;
 /// `bytemuck::checked`, which costs nothing but for `bool`, or by writing to
 /// [`bytes_mut`](Self::bytes_mut).
 pub trait Element:
-    NoUninit + CheckedBitPattern + PartialEq + Debug + Default + Send + Sync + Kernel + Convert
+    NoUninit + CheckedBitPattern + PartialOrd + Debug + Default + Send + Sync + Kernel + Convert
 {
     /// The type's tag on the wire and in buffers.
     const TYPE: ElementType;

@@ -2,7 +2,7 @@
 
 mod pinned;
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroIsize, NonZeroU32, NonZeroUsize};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,6 +71,7 @@ pub(crate) enum Flaw {
     TakesTheNearest,
     CountsClassesFromZero,
     LeavesTheFirstOut,
+    FindsTheLast,
     ConvertsByWrapping,
     SelectsBackwards,
     ForgetsWhatWasGiven,
@@ -518,6 +519,29 @@ impl Fold for Flawed {
         if self.has(Flaw::LeavesTheFirstOut) && from.len() > 1 {
             let scanned = self.cpu.scan(op, sizes, from)?;
             self.cpu.copy(&scanned, 0..from.len() - 1, &mut made, 1)?;
+        }
+        Ok(made)
+    }
+
+    /// The last of several extremes, by counting from the end.
+    fn arg_reduce(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &CpuBuffer,
+    ) -> Result<CpuBuffer, Error> {
+        let mut made = self.cpu.arg_reduce(op, sizes, from)?;
+        if self.has(Flaw::FindsTheLast) {
+            let mut along = sizes.map(StridedRange::all);
+            along[1].first = sizes[1] - 1;
+            along[1].step = NonZeroIsize::new(-1).unwrap();
+            let turned = self.cpu.step(from, &StridedSlice::new(&sizes, &along)?)?;
+            let turned = self.cpu.arg_reduce(op, sizes, &turned)?;
+            let mut indices = vec![0_i64; turned.len()];
+            self.cpu.download(&turned, 0, &mut indices)?;
+            let last = i64::try_from(sizes[1] - 1).unwrap();
+            indices.iter_mut().for_each(|index| *index = last - *index);
+            self.cpu.upload(&indices, &mut made, 0)?;
         }
         Ok(made)
     }

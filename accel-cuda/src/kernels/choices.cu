@@ -197,3 +197,62 @@ SCAN_INTEGERS(i8) SCAN_INTEGERS(i16) SCAN_INTEGERS(i32) SCAN_INTEGERS(i64)
 SCAN_INTEGERS(u8) SCAN_INTEGERS(u16) SCAN_INTEGERS(u32) SCAN_INTEGERS(u64)
 SCAN_NUMBERS(f16, f16, f32) SCAN_NUMBERS(bf16, bf16, f32)
 SCAN_NUMBERS(f32, f32, f32) SCAN_NUMBERS(f64, f64, f64)
+
+#define NO_NAN(T) INLINE int is_nan_##T(T value) { (void)value; return 0; }
+NO_NAN(i8) NO_NAN(i16) NO_NAN(i32) NO_NAN(i64)
+NO_NAN(u8) NO_NAN(u16) NO_NAN(u32) NO_NAN(u64)
+
+// Whether a at index i goes before b at index j: it is the extreme of both, or equal and earlier. Any
+// number goes before NaN.
+#define GOES_BEFORE(op, is, T) \
+    INLINE int op##_goes_before_##T(T a, u64 i, T b, u64 j) { \
+        return a is b || (a == b && i < j) || (is_nan_##T(b) && !is_nan_##T(a)); \
+    }
+
+// into[result] = the index of the first of the smallest or largest elements of a line, of which it has
+// axis, or of a chunk of it; of candidates, which are indices, the best. NaN is that only at index 0. Lines,
+// chunks and lanes are those of mw_along.
+#define ARG(op, T, W) \
+    KERNEL mw_arg_##op##_##T(i64 *into, const T *from, const i64 *candidates, u64 axis, struct along s) { \
+        SHARED W best[THREADS]; \
+        SHARED u64 place[THREADS]; \
+        const u32 columns = blockDim.x / s.lanes; \
+        const u32 own = threadIdx.x, lane = own / columns; \
+        for (u64 first = (u64)blockIdx.x * columns; first < s.count; first += (u64)gridDim.x * columns) { \
+            u64 result = first + own % columns, terms = 0; \
+            u64 row = result / s.inner, start = row % s.chunks * s.per; \
+            u64 line = row / s.chunks * axis * s.inner + result % s.inner; \
+            if (result < s.count) { \
+                u64 at = (row / s.chunks * s.len + start) * s.inner + result % s.inner; \
+                terms = s.len - start < s.per ? s.len - start : s.per; \
+                for (u64 term = lane; term < terms; term += s.lanes) { \
+                    u64 index = candidates ? (u64)candidates[at + term * s.inner] : start + term; \
+                    W value = widen_##T(from[line + index * s.inner]); \
+                    if (term == lane || op##_goes_before_##W(value, index, best[own], place[own])) { \
+                        best[own] = value; \
+                        place[own] = index; \
+                    } \
+                } \
+            } \
+            for (u32 half = s.lanes / 2; half > 0; half /= 2) { \
+                BARRIER(); \
+                u32 other = own + half * columns; \
+                if (lane < half && lane + half < terms \
+                    && op##_goes_before_##W(best[other], place[other], best[own], place[own])) { \
+                    best[own] = best[other]; \
+                    place[own] = place[other]; \
+                } \
+            } \
+            if (lane == 0 && terms > 0) into[result] = is_nan_##W(widen_##T(from[line])) ? 0 : (i64)place[own]; \
+            BARRIER(); \
+        } \
+    }
+
+#define COMPARED(W) GOES_BEFORE(min, <, W) GOES_BEFORE(max, >, W)
+#define ARGS(T, W) ARG(min, T, W) ARG(max, T, W)
+COMPARED(i8) COMPARED(i16) COMPARED(i32) COMPARED(i64)
+COMPARED(u8) COMPARED(u16) COMPARED(u32) COMPARED(u64)
+COMPARED(f32) COMPARED(f64)
+ARGS(i8, i8) ARGS(i16, i16) ARGS(i32, i32) ARGS(i64, i64)
+ARGS(u8, u8) ARGS(u16, u16) ARGS(u32, u32) ARGS(u64, u64)
+ARGS(f16, f32) ARGS(bf16, f32) ARGS(f32, f32) ARGS(f64, f64)

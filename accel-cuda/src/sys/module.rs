@@ -9,7 +9,7 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-pub(crate) use choices::One;
+pub(crate) use choices::{Lines, One};
 
 use super::driver::{Address, FunctionHandle, ModuleHandle, sys};
 use super::foreign::call;

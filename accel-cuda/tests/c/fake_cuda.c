@@ -90,6 +90,7 @@ static void run_until(struct stream *stream, unsigned long long until);
 static struct work *now;
 static void run_along(void) { ((along_kernel)now->function)(now->into, now->with, now->along); }
 static void run_scan(void) { ((scan_kernel)now->function)(now->into, now->with, now->scan); }
+static void run_arg(void) { ((arg_kernel)now->function)(now->into, now->with, now->and, now->count, now->along); }
 static void run_product(void) { ((product_kernel)now->function)(now->into, now->with, now->and, now->product); }
 
 static void run(struct stream *stream, struct work *w) {
@@ -125,6 +126,9 @@ static void run(struct stream *stream, struct work *w) {
     } else if (!strncmp(w->name, "mw_along_", 9)) {
         now = w;
         run_together(w->blocks, w->threads, run_along);
+    } else if (!strncmp(w->name, "mw_arg_", 7)) {
+        now = w;
+        run_together(w->blocks, w->threads, run_arg);
     } else if (!strncmp(w->name, "mw_product_", 11)) {
         now = w;
         run_together(w->blocks, w->threads, run_product);
@@ -532,6 +536,16 @@ static int taken(struct work *w, const char *name, void **given) {
         size_t read = s->wide & WIDE_SOURCE ? wide(name, size) : size, written = s->wide & WIDE_RESULT ? wide(name, size) : size;
         return s->lanes && !(s->lanes & (s->lanes - 1)) && s->count && (s->chunks - 1) * s->per < s->len && s->chunks * s->per >= s->len
             && inside(w->with, outer * s->len * s->inner * read, HERE) && inside(w->into, s->count * written, HERE);
+    }
+    if (!strncmp(name, "mw_arg_", 7)) {
+        w->and = *(void **)given[2];
+        w->count = *(u64 *)given[3];
+        w->along = *(struct along *)given[4];
+        struct along s = w->along;
+        u64 lines = s.count / s.chunks;
+        return s.lanes && !(s.lanes & (s.lanes - 1)) && s.count && (s.chunks - 1) * s.per < s.len && s.chunks * s.per >= s.len
+            && inside(w->with, lines * w->count * size, HERE) && inside(w->into, s.count * 8, HERE)
+            && (w->and ? inside(w->and, lines * s.len * 8, HERE) : s.len == w->count);
     }
     if (!strncmp(name, "mw_product_", 11)) {
         w->and = *(void **)given[2];

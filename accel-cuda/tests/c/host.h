@@ -81,4 +81,5 @@ typedef void (*take_kernel)(void *, const void *, const i64 *, struct take, u64)
 typedef void (*one_hot_kernel)(void *, const i64 *, u64, u64, u64, u64);
 typedef void (*select_kernel)(void *, const boolean *, const void *, const void *, u64);
 typedef void (*scan_kernel)(void *, const void *, struct scan);
+typedef void (*arg_kernel)(i64 *, const void *, const i64 *, u64, struct along);
 typedef void (*product_kernel)(void *, const void *, const void *, struct product);

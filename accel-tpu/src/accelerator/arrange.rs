@@ -10,7 +10,7 @@ use meshwork_accel::{
 use super::compute::{alike, equally_long};
 use super::{PjrtAccelerator, PjrtBuffer};
 use crate::Buffer;
-use crate::stablehlo::{Kernel, MOST_AXES, Vector};
+use crate::stablehlo::{Kernel, MOST_AXES, Vector, is_ordered};
 
 impl Arrange for PjrtAccelerator {
     fn cut(&self, from: &PjrtBuffer, part: &Region) -> Result<PjrtBuffer, Error> {
@@ -121,6 +121,29 @@ impl Fold for PjrtAccelerator {
         folded_by(op, from.element_type())?;
         equally_long(from.len(), sizes.iter().product())?;
         self.made(from, from.len(), |element| Kernel::Scan(op, sizes, element))
+    }
+
+    fn arg_reduce(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &PjrtBuffer,
+    ) -> Result<PjrtBuffer, Error> {
+        let [outer, len, inner] = sizes;
+        let element = from.element_type();
+        if !is_ordered(op, element) {
+            return Err(Error::UnsupportedOp { op, element });
+        }
+        equally_long(from.len(), sizes.iter().product())?;
+        if len == 0 {
+            return Err(Error::NoSources { op });
+        }
+        let indices = Vector {
+            element: ElementType::I64,
+            len: outer * inner,
+        };
+        let kernel = Kernel::ArgReduce(op, sizes, element);
+        self.computed(from.device(), indices, kernel, &[from])
     }
 }
 

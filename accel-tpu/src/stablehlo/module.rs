@@ -18,7 +18,7 @@ use meshwork_accel::{ConvolutionShape, ElementType, Error, Graph, GraphOp, Node}
 
 use super::arrange::MOST_AXES;
 use super::convolution::{Pass, pass};
-use super::{Collective, IN_PLACE, Kernel, Type, Vector, each, index, repeated, windows};
+use super::{Collective, IN_PLACE, Kernel, Type, Vector, each, repeated, windows};
 
 /// A graph as StableHLO, of one replica for each of its devices.
 ///
@@ -173,6 +173,7 @@ fn program(op: &GraphOp, of: &[Vector], made: Vector) -> Result<String, Error> {
         GraphOp::Arrange(to) => Kernel::Arrange(to.clone(), element),
         GraphOp::Fold(op, sizes) => Kernel::Fold(*op, *sizes, element),
         GraphOp::Scan(op, sizes) => Kernel::Scan(*op, *sizes, element),
+        GraphOp::ArgReduce(op, sizes) => Kernel::ArgReduce(*op, *sizes, element),
         GraphOp::Step(by) => Kernel::Step(by.clone(), element),
         GraphOp::Take(sizes) => Kernel::Take(*sizes, element, second(of)?),
         other => {
@@ -189,7 +190,6 @@ fn program(op: &GraphOp, of: &[Vector], made: Vector) -> Result<String, Error> {
 /// not have.
 fn in_graphs(op: &GraphOp, element: ElementType) -> Option<Option<String>> {
     Some(match op {
-        GraphOp::ArgReduce(by, sizes) => index::arg_reduce(*by, *sizes, element),
         GraphOp::Convolution(shape) => pass(Pass::Sums, shape, element),
         GraphOp::ConvolutionInputGradient(shape) => pass(Pass::ByImages, shape, element),
         GraphOp::ConvolutionFilterGradient(shape) => pass(Pass::ByFilter, shape, element),

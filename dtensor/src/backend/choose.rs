@@ -14,6 +14,19 @@ impl Backend {
         })
     }
 
+    /// Where along the middle one of three axes the first of the smallest or largest elements is.
+    pub(crate) fn arg_reduce(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        of: &DeviceBlock,
+    ) -> BackendResult {
+        let bytes = (sizes[0] * sizes[2] * size_of::<i64>()) as u64;
+        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
+            shaping.arg_reduce(op, sizes, self.own(of)?)
+        })
+    }
+
     /// Some indices along each axis.
     pub(crate) fn step(&self, of: &DeviceBlock, by: &StridedSlice) -> BackendResult {
         let bytes = of.share(by.len(), by.whole_len());

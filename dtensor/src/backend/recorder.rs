@@ -420,6 +420,10 @@ impl Shaping for Recorder {
         self.beside(GraphOp::Scan(op, sizes), &[from])
     }
 
+    fn arg_reduce(&self, op: ReduceOp, sizes: [usize; 3], from: &Raw) -> Answer {
+        self.beside(GraphOp::ArgReduce(op, sizes), &[from])
+    }
+
     fn step(&self, from: &Raw, by: &StridedSlice) -> Answer {
         self.beside(GraphOp::Step(by.clone()), &[from])
     }

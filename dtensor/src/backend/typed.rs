@@ -63,6 +63,8 @@ pub(super) trait Shaping: Send + Sync {
 
     fn scan(&self, op: ReduceOp, sizes: [usize; 3], from: &Raw) -> Answer;
 
+    fn arg_reduce(&self, op: ReduceOp, sizes: [usize; 3], from: &Raw) -> Answer;
+
     fn step(&self, from: &Raw, by: &StridedSlice) -> Answer;
 
     fn take(&self, from: &Raw, sizes: [usize; 3], indices: &Raw) -> Answer;
@@ -162,6 +164,10 @@ impl<A: Arrange<Buffer: Sync> + Fold + 'static> Shaping for Typed<A> {
 
     fn scan(&self, op: ReduceOp, sizes: [usize; 3], from: &Raw) -> Answer {
         Some(raw(self.0.scan(op, sizes, from.downcast_ref()?)))
+    }
+
+    fn arg_reduce(&self, op: ReduceOp, sizes: [usize; 3], from: &Raw) -> Answer {
+        Some(raw(self.0.arg_reduce(op, sizes, from.downcast_ref()?)))
     }
 
     fn step(&self, from: &Raw, by: &StridedSlice) -> Answer {

@@ -22,8 +22,6 @@ use crate::{Context, DTensor, Error, Scalar};
 mod choose;
 mod graph;
 
-pub(super) use choose::split;
-
 /// The blocks of all of this client's places.
 pub(crate) struct Local<T: Scalar> {
     context: Context,

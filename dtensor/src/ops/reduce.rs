@@ -1,10 +1,10 @@
 //! Elements along axes made one.
 
-use meshwork_accel::{ElementType, GraphOp, Pairwise, ReduceOp};
+use meshwork_accel::{ElementType, Pairwise, ReduceOp};
 use meshwork_layout::ops::{Op, ReducedAxes, Reducer};
 
-use super::kernel::{self, Monoid};
-use super::local::{Local, split};
+use super::kernel::Monoid;
+use super::local::Local;
 use super::{Call, place};
 use crate::record::Primitive;
 use crate::{DTensor, Error, Number, Scalar};
@@ -172,17 +172,8 @@ impl<T: Number> DTensor<T> {
         let call = Call::of(&Op::ArgReduce { axis }, self.context(), &[self.placement()])?;
         let call = call.named(primitive);
         let operand = call.operand(0, self)?;
-        let local = Local::of(&operand);
-        let noted = local.in_graph(&call.sizes(0)?, |place| {
-            Ok(GraphOp::ArgReduce(by, split(&local.sizes()[place], along)))
-        })?;
-        if let Some(made) = noted {
-            return call.finish(0, made);
-        }
-        call.result(0, |place, _| {
-            let block = operand.unpack()?[place].view();
-            Ok(kernel::arg(&block, along, &is_better))
-        })
+        let found = Local::of(&operand).arg(by, along, &call.sizes(0)?, is_better)?;
+        call.finish(0, found)
     }
 }
 

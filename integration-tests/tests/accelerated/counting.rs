@@ -188,6 +188,15 @@ impl Fold for Counting {
     fn scan(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
         self.asked().scan(op, sizes, from)
     }
+
+    fn arg_reduce(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &CpuBuffer,
+    ) -> Result<CpuBuffer, Error> {
+        self.asked().arg_reduce(op, sizes, from)
+    }
 }
 
 impl NativeCollectives for Counting {

@@ -4,11 +4,13 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use meshwork_accel_cuda::CudaAccelerator;
-use meshwork_dtensor::{Backend, DeviceType, bf16, f16};
+use meshwork_core::Mesh;
+use meshwork_dtensor::{Backend, Context, DTensor, DeviceType, ReduceAxes, bf16, f16};
+use meshwork_layout::Layout;
 
 use crate::fake::{Count, Fake};
 use crate::residence::chosen;
-use crate::{agrees_with_the_host, eight, exact};
+use crate::{agrees_with_the_host, eight, exact, numbers};
 
 /// Four devices on each of two GPUs.
 pub(crate) fn eight_devices(fake: &Fake) -> Arc<CudaAccelerator> {
@@ -54,6 +56,36 @@ fn ops_that_look_at_indices_bring_nothing_to_the_host() {
     }
     drop(found);
     assert_eq!(backend.bytes_held(), 0);
+}
+
+/// Means whose sums are exact in `f32` and beyond 65,504, along an axis in parts and another.
+fn means(context: &Context, mesh: &Mesh) -> Vec<DTensor<f16>> {
+    let parts = Layout::from_names(["x", "y"], mesh).unwrap();
+    let wide = numbers::<f16>(&[8, 512], 1).mapv(|number| number * f16::from_f32(150.0));
+    let wide = context.copy_to_mesh(wide, &parts).unwrap().neg().unwrap();
+    let kept = ReduceAxes::axes([1]).keep_dims();
+    vec![
+        wide.mean(&ReduceAxes::axes([1])).unwrap(),
+        wide.relu().unwrap().mean(&kept).unwrap(),
+        wide.mean(&ReduceAxes::axes([0])).unwrap(),
+        wide.relu().unwrap().mean_all().unwrap(),
+    ]
+}
+
+#[test]
+fn means_of_short_floats_are_made_on_gpus_with_the_bits_of_the_host() {
+    let fake = Fake::new();
+    let cuda = eight_devices(&fake);
+    let (context, mesh) = eight();
+    let all = Backend::of(&cuda).arithmetic().arrangement();
+    context.compute_on(DeviceType::Tpu, all).unwrap();
+    let before = fake.count(Count::ToHost);
+    let found = means(&context, &mesh);
+    assert_eq!(fake.count(Count::ToHost), before);
+    let (host, same) = eight();
+    for (found, expected) in found.iter().zip(means(&host, &same)) {
+        assert_eq!(found.to_host().unwrap(), expected.to_host().unwrap());
+    }
 }
 
 #[test]

@@ -141,6 +141,10 @@ pub(crate) fn chosen(context: &Context, mesh: &Mesh) -> Vec<DTensor<f32>> {
         gradient,
         loss,
         picked.cast::<f64>().unwrap().cast().unwrap(),
+        table.argmax(1).unwrap().cast().unwrap(),
+        // Along the axis that is cut, and after a copy to devices.
+        table.argmin(0).unwrap().cast().unwrap(),
+        tokens.argmax(-1).unwrap().cast().unwrap(),
         picked
             .relu()
             .unwrap()

@@ -1,12 +1,12 @@
-//! How the kernels that choose, convert and scan elements are called. Parts that are too short for
-//! what a kernel is to read or write are refused.
+//! How the kernels that choose, convert, scan and compare elements are called. Parts that are too
+//! short for what a kernel is to read or write are refused.
 
 use meshwork_accel::{ElementType, ReduceOp};
 
-use super::tensors::fits;
+use super::tensors::{AlongSizes, fits};
 use super::{Module, address_of};
 use crate::error::Failure;
-use crate::kernels::{Grid, Kernel, Scan, Width};
+use crate::kernels::{Grid, Kernel, Pass, Scan, Width};
 use crate::sys::memory::{Part, in_order};
 
 impl Module {
@@ -146,6 +146,50 @@ impl Module {
         let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
         in_order(into, &[from], launch)
     }
+}
+
+impl Module {
+    /// Replaces each element of `into`, a number of 64 bits, by where an extreme of its line is, or
+    /// of one of the chunks that a line is cut into.
+    pub(crate) fn arg(&self, pass: Pass, lines: Lines<'_>, into: Part<'_>) -> Result<(), Failure> {
+        let kernel = Kernel::Arg(pass.op, pass.element);
+        let bytes = |count: u64, size: usize| {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            count.saturating_mul(size)
+        };
+        let elements = (pass.count / pass.chunks).saturating_mul(lines.len);
+        fits(kernel, bytes(elements, pass.element.size()), lines.elements)?;
+        fits(kernel, bytes(pass.count, INDEX), into)?;
+        let (mut to, mut at, mut by) = (into.address(), lines.elements.address(), 0);
+        let mut sources = vec![lines.elements];
+        if let Some(candidates) = lines.candidates {
+            fits(kernel, bytes(pass.sources(), INDEX), candidates)?;
+            by = candidates.address();
+            sources.push(candidates);
+        }
+        let (mut len, mut sizes) = (lines.len, AlongSizes::of(pass));
+        let grid = Grid::of_blocks(pass.blocks(), self.multiprocessors);
+        let mut arguments = [
+            address_of(&mut to),
+            address_of(&mut at),
+            address_of(&mut by),
+            address_of(&mut len),
+            address_of(&mut sizes),
+        ];
+        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
+        in_order(into, &sources, launch)
+    }
+}
+
+/// Where extremes are looked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lines<'a> {
+    /// All elements of all lines.
+    pub(crate) elements: Part<'a>,
+    /// How many a line has.
+    pub(crate) len: u64,
+    /// The indices in question, where not all are.
+    pub(crate) candidates: Option<Part<'a>>,
 }
 
 /// What stands for the class that is the index; 0 stands for all others.

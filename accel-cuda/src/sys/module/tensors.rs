@@ -107,13 +107,8 @@ impl Module {
         };
         let (mut to, mut at) = (into.address(), from.address());
         let mut sizes = AlongSizes {
-            len: pass.len,
-            inner: pass.inner,
-            chunks: pass.chunks,
-            per: pass.per,
-            count: pass.count,
-            lanes: pass.lanes,
             wide: wide(pass.source, WIDE_SOURCE) | wide(pass.result, WIDE_RESULT),
+            ..AlongSizes::of(pass)
         };
         let grid = Grid::of_blocks(pass.blocks(), self.multiprocessors);
         let mut arguments = [
@@ -194,7 +189,7 @@ impl Walked {
 
 /// `struct along` of the kernels' source.
 #[repr(C)]
-struct AlongSizes {
+pub(super) struct AlongSizes {
     len: u64,
     inner: u64,
     chunks: u64,
@@ -202,6 +197,21 @@ struct AlongSizes {
     count: u64,
     lanes: u32,
     wide: u32,
+}
+
+impl AlongSizes {
+    /// Of elements and results that are not wide.
+    pub(super) fn of(pass: Pass) -> Self {
+        Self {
+            len: pass.len,
+            inner: pass.inner,
+            chunks: pass.chunks,
+            per: pass.per,
+            count: pass.count,
+            lanes: pass.lanes,
+            wide: 0,
+        }
+    }
 }
 
 /// `struct product` of the kernels' source.

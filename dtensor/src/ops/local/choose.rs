@@ -258,8 +258,32 @@ impl<T: Number> Local<T> {
     }
 }
 
+impl<T: Number> Local<T> {
+    /// Where along an axis the first of the smallest or largest elements is, by the backend's op or
+    /// the host's function, which leaves these sizes.
+    pub(in crate::ops) fn arg(
+        &self,
+        op: ReduceOp,
+        axis: usize,
+        sizes: &[Shape],
+        is_better: impl Fn(T, T) -> bool,
+    ) -> Result<Local<i64>, Error> {
+        let own = self.carried()?;
+        if let Some((site, blocks)) = own.shaped() {
+            let made = self.there(sizes.to_vec(), |place| {
+                let whole = split(&self.sizes()[place], axis);
+                site.backend.arg_reduce(op, whole, &blocks[place])
+            })?;
+            if let Some(made) = made {
+                return Ok(made);
+            }
+        }
+        self.here(|_, block| kernel::arg(&block, axis, &is_better))
+    }
+}
+
 /// Three axes: those before one, itself, and those after it.
-pub(in crate::ops) fn split(sizes: &[usize], axis: usize) -> [usize; 3] {
+fn split(sizes: &[usize], axis: usize) -> [usize; 3] {
     let (outer, rest) = sizes.split_at(axis);
     [outer.iter().product(), rest[0], rest[1..].iter().product()]
 }
