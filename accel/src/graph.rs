@@ -87,7 +87,9 @@ impl Graph {
         let known = operands.iter().map(|number| self.value(*number));
         let known: Vec<Vector> = known.collect::<Result<_, _>>()?;
         let made = op.result(self.devices, &known)?;
-        self.check_loop(&op, operands)?;
+        if let (GraphOp::LoopResult(result), [of]) = (&op, operands) {
+            self.check_result(*result, *of)?;
+        }
         if made.len == 0 || known.iter().any(|operand| operand.len == 0) {
             let operation = "a graph with values of no elements";
             return Err(Error::Unsupported { operation });
@@ -102,17 +104,13 @@ impl Graph {
     }
 
     /// Refuses a result of a loop that is none.
-    fn check_loop(&self, op: &GraphOp, operands: &[usize]) -> Result<(), Error> {
-        let (GraphOp::LoopResult(result), [of]) = (op, operands) else {
-            return Ok(());
-        };
-        let node = of.checked_sub(self.inputs).map(|node| &self.nodes[node]);
-        let results = match node.map(Node::op) {
-            Some(GraphOp::Loop(own)) => own.results()?,
-            _ => Vec::new(),
-        };
+    fn check_result(&self, result: LoopResult, of: usize) -> Result<(), Error> {
         let operation = "a result of a loop that is none";
-        match results.get(result.place) == Some(&result.vector) {
+        let node = of.checked_sub(self.inputs).map(|node| &self.nodes[node]);
+        let Some(GraphOp::Loop(own)) = node.map(Node::op) else {
+            return Err(Error::Unsupported { operation });
+        };
+        match own.results()?.get(result.place) == Some(&result.vector) {
             true => Ok(()),
             false => Err(Error::Unsupported { operation }),
         }

@@ -158,10 +158,11 @@ impl Program {
         let made = made.map_or_else(String::new, ToString::to_string);
         let (file, line) = (step.at.file(), step.at.line());
         writeln!(f, " {results} = {name}{operands}  {made}  {file}:{line}")?;
-        let Task::One(Primitive::Scan(scan)) = &step.task else {
-            return Ok(());
+        let body = match &step.task {
+            Task::One(Primitive::Scan(scan)) => scan.body.lines(),
+            Task::One(_) | Task::Fused(_) => Vec::new(),
         };
-        let mut lines = scan.body.lines().into_iter();
+        let mut lines = body.into_iter();
         lines.try_for_each(|line| writeln!(f, "    {line}"))
     }
 }

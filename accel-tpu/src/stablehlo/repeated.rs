@@ -178,10 +178,10 @@ impl Repeated<'_> {
 
     /// A stack of which nothing is there yet.
     fn empty(&mut self, place: usize, stack: Vector) {
-        let zero = match stack.element {
-            ElementType::Bool => "false",
-            element if element.is_float() => "0.0",
-            _ => "0",
+        let zero = match (stack.element == ElementType::Bool, stack.element.is_float()) {
+            (true, _) => "false",
+            (false, true) => "0.0",
+            (false, false) => "0",
         };
         let kind = kind(stack);
         self.line(format_args!(

@@ -44,7 +44,7 @@ fn looped(given: &Inputs) -> Result<Vec<DTensor<f32>>, Error> {
 #[test]
 fn layers_are_a_loop_of_one_module_that_does_not_grow_with_them() {
     let mut sizes = Vec::new();
-    for layers in [3, 32] {
+    for layers in [3, 12] {
         let Some((context, mesh, _)) = devices(2, 2) else {
             return;
         };
