@@ -225,7 +225,7 @@ fn a_body_that_carries_something_else_and_stacks_that_are_none_are_refused() {
         );
     }
     let same = repeat(0, given.0.clone(), |_| Err(Error::NotHere)).unwrap();
-    assert_eq!(hosted(&[same]), hosted(&[given.0.clone()]));
+    assert_eq!(hosted(&[same]), hosted(std::slice::from_ref(&given.0)));
 }
 
 /// Elements that a loop looks at are those of one time only.
