@@ -2,7 +2,7 @@
 
 use burn_core::tensor::{Gradients, Int, Tensor};
 
-/// A tensor on its way through the units of a [`ShardedStack`](crate::ShardedStack): of floats, or
+/// A tensor on its way through the units of a [`ShardedUnits`](crate::ShardedUnits): of floats, or
 /// of integers, such as the tokens that a first unit looks up.
 ///
 /// ```

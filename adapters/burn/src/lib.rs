@@ -39,7 +39,7 @@
 //! feature `train`.
 //!
 //! [`ShardedParams`] takes the place of an optimizer, and keeps a part of its state in each worker.
-//! [`ShardedStack`] runs a model unit by unit, and keeps a part of everything in each.
+//! [`ShardedUnits`] runs a model unit by unit, and keeps a part of everything in each.
 //!
 //! # Common calls
 //!
@@ -51,7 +51,7 @@
 //! | [`MirroredParams::start`], [`MirroredParams::finish`] | the same, in stages of the backward pass |
 //! | [`MirroredParams::save`], [`save_optimizer`] | snapshots |
 //! | [`ShardedParams`] | an optimizer whose state is in parts |
-//! | [`ShardedStack`], [`ModuleUnit`] | models that are in parts themselves |
+//! | [`ShardedUnits`], [`BurnUnit`] | models that are in parts themselves |
 //!
 //! # Crate features
 //!
@@ -75,8 +75,8 @@
 //!
 //! # Map of the crate
 //!
-//! `params` (the entry), `sharded` (an optimizer in parts), `stack`, `unit` and `activation` (models in
-//! parts), `values` (out of modules and back), `learner` (burn's learner), `walk`
+//! `params` (the entry), `sharded` (an optimizer in parts), `stack`, `unit` and `activation`
+//! (models in parts), `values` (out of modules and back), `learner` (burn's learner), `walk`
 //! (through modules), `visits` (what is done with each parameter there), `tensor` (numbers out of
 //! burn), `optimizer` (its state in checkpoints), `cuda` (gradients on GPUs), `error`.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
@@ -104,8 +104,8 @@ pub use learner::{Distributed, Field, Fields, GatherOutput};
 pub use optimizer::{restore_optimizer, save_optimizer};
 pub use params::MirroredParams;
 pub use sharded::ShardedParams;
-pub use stack::ShardedStack;
-pub use unit::ModuleUnit;
+pub use stack::ShardedUnits;
+pub use unit::BurnUnit;
 
 /// Chapters of the book, whose programs are compiled and run.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! `ShardedStack`: burn models that are run unit by unit, and of which each worker keeps a part.
+//! `ShardedUnits`: burn models that are run unit by unit, and of which each worker keeps a part.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use meshwork_strategy::sharded::{
 use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
 
 use crate::activation::Before;
-use crate::{Activation, Error, ModuleUnit};
+use crate::{Activation, BurnUnit, Error};
 
 /// A burn model that is a list of units, whose parameters, gradients and optimizer state are
 /// sharded among the workers: ZeRO-3, FSDP, and with another [`Shard`] the stages below.
@@ -20,7 +20,7 @@ use crate::{Activation, Error, ModuleUnit};
 ///
 /// ```
 /// use burn_core::{self as burn, module::{Module, Param}, tensor::{Device, Tensor}};
-/// use meshwork_burn::{Activation, Error, ModuleUnit, ShardedStack};
+/// use meshwork_burn::{Activation, Error, BurnUnit, ShardedUnits};
 /// use meshwork_strategy::MultiWorkerMirroredStrategy;
 /// use meshwork_strategy::sharded::{AdamW, Shard};
 ///
@@ -32,13 +32,14 @@ use crate::{Activation, Error, ModuleUnit};
 /// let unit = |name, start: f32| {
 ///     let device = Device::flex().autodiff();
 ///     let build = move || Scale { weight: Param::from_data([start], &device) };
-///     ModuleUnit::new(name, build, |scale: &Scale, input: Activation| {
+///     BurnUnit::new(name, build, |scale: &Scale, input: Activation| {
 ///         (input.tensor::<1>() * scale.weight.val()).into()
 ///     })
 /// };
 /// let mut strategy = MultiWorkerMirroredStrategy::from_env().map_err(Error::from)?;
 /// let units = vec![unit("first", 0.5)?, unit("second", 1.5)?];
-/// let mut model = ShardedStack::new(&mut strategy, units, AdamW::new(0.05), Shard::Parameters)?;
+/// let optimizer = AdamW::new(0.05);
+/// let mut model = ShardedUnits::new(&mut strategy, units, optimizer, Shard::Parameters)?;
 /// let input = Tensor::<1>::from_data([2.0], &Device::flex());
 /// let mut last = 0.0;
 /// for _ in 0..100 {
@@ -58,22 +59,22 @@ use crate::{Activation, Error, ModuleUnit};
 /// [`Shard`]: meshwork_strategy::sharded::Shard
 #[derive(Debug)]
 #[doc(alias("FSDP", "fully_shard", "FullyShardedDataParallel", "ZeRO-3"))]
-pub struct ShardedStack<O> {
+pub struct ShardedUnits<O> {
     model: ShardedModel<O>,
-    units: Vec<ModuleUnit>,
+    units: Vec<BurnUnit>,
     norm: Option<f64>,
 }
 
-impl<O: ElementWise> ShardedStack<O> {
+impl<O: ElementWise> ShardedUnits<O> {
     /// A model of these units, in order. Each worker keeps its rows of the values that they begin
     /// with; one unit after the other is whole for that.
     ///
     /// # Errors
-    /// [`Error::Strategy`], above all when the workers' models or settings differ, or two units have
-    /// one name; [`Error::Read`].
+    /// [`Error::Strategy`], above all when the workers' models or settings differ, or two units
+    /// have one name; [`Error::Read`].
     pub fn new(
         strategy: &mut MultiWorkerMirroredStrategy,
-        units: Vec<ModuleUnit>,
+        units: Vec<BurnUnit>,
         optimizer: O,
         sharding: impl Into<Sharding>,
     ) -> Result<Self, Error> {
@@ -231,14 +232,14 @@ impl<O: ElementWise> ShardedStack<O> {
 
 /// The values that units begin with, of one unit at a time.
 struct Initial<'a> {
-    units: &'a [ModuleUnit],
+    units: &'a [BurnUnit],
     /// Those of the last one that was asked for.
     values: Vec<(VariableSpec, Vec<f32>)>,
     ended: Result<(), Error>,
 }
 
 impl<'a> Initial<'a> {
-    fn new(units: &'a [ModuleUnit]) -> Self {
+    fn new(units: &'a [BurnUnit]) -> Self {
         Self {
             units,
             values: Vec::new(),
@@ -262,7 +263,7 @@ impl<'a> Initial<'a> {
 
     /// The values of the unit that has this parameter.
     fn make(&self, spec: &VariableSpec) -> Result<Vec<(VariableSpec, Vec<f32>)>, Error> {
-        let has = |unit: &&ModuleUnit| unit.parameters().contains(spec);
+        let has = |unit: &&BurnUnit| unit.parameters().contains(spec);
         let unit = self.units.iter().find(has);
         let unit = unit.expect("the parameters of a model are those of its units");
         let specs = unit.parameters().iter().cloned();

@@ -27,24 +27,24 @@ use crate::walk::{Path, Place, walk};
 ///
 /// ```
 /// use burn_core::{self as burn, module::{Module, Param}, tensor::{Device, Tensor}};
-/// use meshwork_burn::{Activation, Error, ModuleUnit};
+/// use meshwork_burn::{Activation, Error, BurnUnit};
 /// use meshwork_strategy::sharded::Unit;
 /// # #[derive(Module, Debug)]
 /// # struct Scale { weight: Param<Tensor<1>> }
 ///
 /// let build = || Scale { weight: Param::from_data([2.0, 3.0], &Device::flex().autodiff()) };
-/// let unit = ModuleUnit::new("scale", build, |scale: &Scale, input: Activation| {
+/// let unit = BurnUnit::new("scale", build, |scale: &Scale, input: Activation| {
 ///     (input.tensor::<1>() * scale.weight.val()).into()
 /// })?;
 /// assert_eq!(unit.spec()?.parameters()[0].name(), "scale.weight");
 /// # Ok::<(), Error>(())
 /// ```
-pub struct ModuleUnit {
+pub struct BurnUnit {
     spec: UnitSpec,
     module: Box<dyn Runs>,
 }
 
-impl ModuleUnit {
+impl BurnUnit {
     /// A unit of the module that `build` makes, on a device with autodiff, and of what `forward`
     /// makes of that and an input. The same input has the same output: a backward pass computes
     /// it a second time.
@@ -97,7 +97,7 @@ impl ModuleUnit {
     }
 }
 
-impl Unit for ModuleUnit {
+impl Unit for BurnUnit {
     type Value = Activation;
     type Tape = Activation;
     type Error = Error;
@@ -133,9 +133,9 @@ impl Unit for ModuleUnit {
 }
 
 /// Without its module, which may have no values.
-impl fmt::Debug for ModuleUnit {
+impl fmt::Debug for BurnUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ModuleUnit").field(&self.spec).finish()
+        f.debug_tuple("BurnUnit").field(&self.spec).finish()
     }
 }
 

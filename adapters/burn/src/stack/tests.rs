@@ -91,17 +91,17 @@ impl Block {
     }
 }
 
-fn units() -> Vec<ModuleUnit> {
+fn units() -> Vec<BurnUnit> {
     units_of(Block::tied)
 }
 
-fn units_of(build: fn(usize) -> Block) -> Vec<ModuleUnit> {
+fn units_of(build: fn(usize) -> Block) -> Vec<BurnUnit> {
     let embed = |embed: &Embed, input: Activation| embed.forward(input.ints()).into();
     let block = |name, start| {
         let forward = |block: &Block, input: Activation| block.forward(input.tensor()).into();
-        ModuleUnit::new(name, move || build(start), forward).unwrap()
+        BurnUnit::new(name, move || build(start), forward).unwrap()
     };
-    let embed = ModuleUnit::new("embed", Embed::new, embed).unwrap();
+    let embed = BurnUnit::new("embed", Embed::new, embed).unwrap();
     vec![embed, block("first", 20), block("second", 40)]
 }
 
@@ -130,7 +130,7 @@ fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R 
 
 fn step(
     strategy: &mut MultiWorkerMirroredStrategy,
-    model: &mut ShardedStack<AdamW>,
+    model: &mut ShardedUnits<AdamW>,
     step: usize,
 ) -> f32 {
     let worker = strategy.rank().index();
@@ -146,7 +146,7 @@ fn losses(workers: u32, sharding: Sharding, build: fn(usize) -> Block) -> Vec<Ve
     each(workers, |mut strategy| {
         let optimizer = AdamW::new(0.05);
         let mut model =
-            ShardedStack::new(&mut strategy, units_of(build), optimizer, sharding).unwrap();
+            ShardedUnits::new(&mut strategy, units_of(build), optimizer, sharding).unwrap();
         let losses = (0..STEPS)
             .map(|at| step(&mut strategy, &mut model, at))
             .collect();
@@ -216,10 +216,10 @@ fn a_parameter_in_two_places_of_a_unit_has_the_gradient_of_both() {
         let input = input.tensor::<1>();
         (input.clone() * twice.one.val() + input * twice.other.val()).into()
     };
-    let units = vec![ModuleUnit::new("twice", build, forward).unwrap()];
+    let units = vec![BurnUnit::new("twice", build, forward).unwrap()];
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
     let sharding = Shard::Parameters;
-    let mut model = ShardedStack::new(&mut strategy, units, Sgd::new(0.1), sharding).unwrap();
+    let mut model = ShardedUnits::new(&mut strategy, units, Sgd::new(0.1), sharding).unwrap();
     let input = Tensor::<1>::from_data([3.0], &Device::flex());
     let output = strategy.run(|replica| {
         model.accumulate(replica, input.clone(), |output: Tensor<1>| output.sum())?;
@@ -235,7 +235,7 @@ fn a_parameter_in_two_places_of_a_unit_has_the_gradient_of_both() {
 fn a_name_in_two_units_is_refused() {
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
     let twice = units().into_iter().chain(units()).collect();
-    let made = ShardedStack::new(&mut strategy, twice, AdamW::new(0.1), Shard::Parameters);
+    let made = ShardedUnits::new(&mut strategy, twice, AdamW::new(0.1), Shard::Parameters);
     let told = made.unwrap_err().to_string();
     assert!(told.contains("embed.table"), "{told}");
 }
@@ -244,7 +244,7 @@ fn a_name_in_two_units_is_refused() {
 fn what_is_saved_by_three_workers_is_loaded_by_two_and_computes_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = ShardedCheckpoints::new(folder.path());
-    let outputs = |strategy: &mut MultiWorkerMirroredStrategy, model: &mut ShardedStack<AdamW>| {
+    let outputs = |strategy: &mut MultiWorkerMirroredStrategy, model: &mut ShardedUnits<AdamW>| {
         let output = strategy.run(|replica| model.forward::<3>(replica, tokens(9, 0)));
         let output = output.unwrap().into_first();
         output.into_data().try_to_vec::<f32>().unwrap()
@@ -252,7 +252,7 @@ fn what_is_saved_by_three_workers_is_loaded_by_two_and_computes_the_same() {
     let saved = each(3, |mut strategy| {
         let optimizer = AdamW::new(0.05);
         let mut model =
-            ShardedStack::new(&mut strategy, units(), optimizer, Shard::Parameters).unwrap();
+            ShardedUnits::new(&mut strategy, units(), optimizer, Shard::Parameters).unwrap();
         step(&mut strategy, &mut model, 0);
         let saved = strategy.run(|replica| {
             model.save(replica, &checkpoints)?;
@@ -266,7 +266,7 @@ fn what_is_saved_by_three_workers_is_loaded_by_two_and_computes_the_same() {
     let loaded = each(2, |mut strategy| {
         let optimizer = AdamW::new(0.05);
         let mut model =
-            ShardedStack::new(&mut strategy, units(), optimizer, Shard::Gradients).unwrap();
+            ShardedUnits::new(&mut strategy, units(), optimizer, Shard::Gradients).unwrap();
         let step = strategy.run(|replica| model.load(replica, &checkpoints));
         assert_eq!(step.unwrap().into_first(), Some(1));
         let outputs = outputs(&mut strategy, &mut model);
@@ -289,7 +289,7 @@ fn a_model_of_units_goes_on_without_a_lost_worker() {
     let sharding = Sharding::new(Shard::Parameters).with_neighbour_copies();
     let trained = each(3, |mut strategy| {
         let optimizer = AdamW::new(0.05);
-        let mut model = ShardedStack::new(&mut strategy, units(), optimizer, sharding).unwrap();
+        let mut model = ShardedUnits::new(&mut strategy, units(), optimizer, sharding).unwrap();
         step(&mut strategy, &mut model, 0);
         let saved = strategy.run(|replica| {
             model.save(replica, &checkpoints)?;
@@ -302,7 +302,7 @@ fn a_model_of_units_goes_on_without_a_lost_worker() {
     let left: Vec<_> = trained.into_iter().flatten().collect();
     let groups = Group::local(2).unwrap();
     let found: Vec<f32> = thread::scope(|scope| {
-        let start = |(group, (_old, mut model)): (Group, (_, ShardedStack<AdamW>))| {
+        let start = |(group, (_old, mut model)): (Group, (_, ShardedUnits<AdamW>))| {
             scope.spawn(move || {
                 let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
                 assert_eq!(model.regroup(&mut strategy).unwrap(), Regrouped::Kept);
@@ -316,7 +316,7 @@ fn a_model_of_units_goes_on_without_a_lost_worker() {
     });
     let expected = each(2, |mut strategy| {
         let optimizer = AdamW::new(0.05);
-        let mut model = ShardedStack::new(&mut strategy, units(), optimizer, sharding).unwrap();
+        let mut model = ShardedUnits::new(&mut strategy, units(), optimizer, sharding).unwrap();
         strategy
             .run(|replica| model.load(replica, &checkpoints))
             .unwrap();
