@@ -71,16 +71,22 @@ pub fn scan<C: Tensors, X: Tensors, Y: Tensors>(
         stacks: given,
         at: None,
     };
-    let mut turn = |(carry, slices): Turn| {
-        let carry = replaced(&carried, carry)?;
-        let (carry, made) = body(&carry, &replaced(stacks, slices)?)?;
-        let turn = (listed(&carry).collect(), listed(&made).collect());
+    let mut turn = |given: Turn| {
+        let carry = replaced(&carried, given.carried)?;
+        let (carry, made) = body(&carry, &replaced(stacks, given.slices)?)?;
+        let turn = Turn {
+            carried: listed(&carry).collect(),
+            slices: listed(&made).collect(),
+        };
         like = Some(made);
         Ok(turn)
     };
-    let (carry, made) = looped.carried_out(&mut turn)?;
+    let all = looped.carried_out(&mut turn)?;
     let like = like.ok_or(Error::NotKept)?;
-    Ok((replaced(&carried, carry)?, replaced(&like, made)?))
+    Ok((
+        replaced(&carried, all.carried)?,
+        replaced(&like, all.slices)?,
+    ))
 }
 
 /// Carries tensors through a body so many times, as [`scan`] does without stacks.
@@ -117,12 +123,14 @@ pub fn repeat<C: Tensors>(
         stacks: Vec::new(),
         at: None,
     };
-    let mut turn = |(carry, _): Turn| {
-        let carry = body(&replaced(&carried, carry)?)?;
-        Ok((listed(&carry).collect(), Vec::new()))
+    let mut turn = |given: Turn| {
+        let carry = body(&replaced(&carried, given.carried)?)?;
+        let carried = listed(&carry).collect();
+        let slices = Vec::new();
+        Ok(Turn { carried, slices })
     };
-    let (carry, _) = looped.carried_out(&mut turn)?;
-    replaced(&carried, carry)
+    let all = looped.carried_out(&mut turn)?;
+    replaced(&carried, all.carried)
 }
 
 /// Others of the same types, in their place.

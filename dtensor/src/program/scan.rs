@@ -23,7 +23,10 @@ pub(crate) struct Looped {
 }
 
 /// What is carried, and slices: of what is given, or of what is made.
-pub(crate) type Turn = (Vec<AnyTensor>, Vec<AnyTensor>);
+pub(crate) struct Turn {
+    pub(crate) carried: Vec<AnyTensor>,
+    pub(crate) slices: Vec<AnyTensor>,
+}
 
 /// A program that is carried out each time.
 pub(super) struct LoopBody {
@@ -34,7 +37,7 @@ pub(super) struct LoopBody {
 }
 
 impl Looped {
-    /// What is carried after the last time, and stacks of what was made each time. Where nobody
+    /// What is carried after the last time, and stacks of the slices that were made. Where nobody
     /// records what is carried and stacked, the body is called each time; else once, to trace it.
     #[track_caller]
     pub(crate) fn carried_out(
@@ -53,15 +56,16 @@ impl Looped {
         for number in self.direction.numbers(self.count) {
             let slices = self.stacks.iter().map(|stack| slice(stack, number));
             let slices = slices.collect::<Result<_, _>>()?;
-            let (next, slices) = self.turn(body, (carried, slices))?;
-            carried = next;
-            made.resize_with(slices.len(), Vec::new);
-            for (stack, slice) in made.iter_mut().zip(slices) {
+            let next = self.turn(body, Turn { carried, slices })?;
+            carried = next.carried;
+            made.resize_with(next.slices.len(), Vec::new);
+            for (stack, slice) in made.iter_mut().zip(next.slices) {
                 stack.push(slice);
             }
         }
         let stacks = made.into_iter().map(|own| stacked(own, self.direction));
-        Ok((carried, stacks.collect::<Result<_, _>>()?))
+        let slices = stacks.collect::<Result<_, _>>()?;
+        Ok(Turn { carried, slices })
     }
 
     /// The body once, whose results lie as what was carried into it.
@@ -71,10 +75,10 @@ impl Looped {
         body: &mut dyn FnMut(Turn) -> Result<Turn, Error>,
         given: Turn,
     ) -> Result<Turn, Error> {
-        let (next, slices) = body(given)?;
-        let mut carried = Vec::with_capacity(next.len());
+        let made = body(given)?;
+        let mut carried = Vec::with_capacity(made.carried.len());
         for (place, own) in self.carried.iter().enumerate() {
-            let next = next.get(place).ok_or(Error::NotKept)?;
+            let next = made.carried.get(place).ok_or(Error::NotKept)?;
             let (found, expected) = (Described::of(next), Described::of(own));
             let is_alike = found.element == expected.element
                 && found.placement.shape() == expected.placement.shape();
@@ -91,8 +95,8 @@ impl Looped {
                 as AnyTensor);
             carried.push(laid.ok_or(Error::NotKept)?);
         }
-        let whole = slices.iter().map(whole);
-        Ok((carried, whole.collect::<Result<_, _>>()?))
+        let slices = made.slices.iter().map(whole).collect::<Result<_, _>>()?;
+        Ok(Turn { carried, slices })
     }
 
     #[track_caller]
@@ -108,11 +112,11 @@ impl Looped {
         });
         let slices: Vec<AnyTensor> = slices.collect::<Result<_, _>>()?;
         let inputs: Vec<AnyTensor> = carried.iter().chain(&slices).cloned().collect();
-        let turned = self.turn(body, (carried, slices));
+        let turned = self.turn(body, Turn { carried, slices });
         recording.close();
-        let (next, slices) = turned?;
-        let made = slices.len();
-        let outputs: Vec<AnyTensor> = next.into_iter().chain(slices).collect();
+        let turned = turned?;
+        let made = turned.slices.len();
+        let outputs: Vec<AnyTensor> = turned.carried.into_iter().chain(turned.slices).collect();
         let mut program = recorded(&recording, &inputs, &outputs)?;
         if let Some(at) = self.at {
             program.steps.iter_mut().for_each(|step| step.at = at);
@@ -129,8 +133,9 @@ impl Looped {
         };
         let operands: Vec<AnyTensor> = [self.carried, self.stacks, captured].concat();
         let mut results = Arc::new(scan).apply(&operands)?;
-        let stacks = results.split_off(results.len() - made);
-        Ok((results, stacks))
+        let slices = results.split_off(results.len() - made);
+        let carried = results;
+        Ok(Turn { carried, slices })
     }
 }
 

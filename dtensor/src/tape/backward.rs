@@ -37,8 +37,8 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// The gradients by the sources, from those by the targets. Tells the number of each op that has
-    /// been passed.
+    /// The gradients by the sources, from those by the targets. Tells the number of each op that
+    /// has been passed.
     #[track_caller]
     pub(super) fn follow(
         &self,

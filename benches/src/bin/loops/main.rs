@@ -1,5 +1,6 @@
-//! Layers as a loop of the module against the same layers one after the other: how large the module
-//! of a training step is, how long a PJRT plugin compiles it, and how many steps it does a second.
+//! Layers as a loop of the module against the same layers one after the other: how large the
+//! module of a training step is, how long a PJRT plugin compiles it, and how many steps it does a
+//! second.
 //!
 //! ```text
 //! PJRT_PLUGIN_PATH=… cargo run --release -p meshwork-benches --no-default-features --bin loops -- \
@@ -62,7 +63,13 @@ fn run(args: &Args) -> Result<(), Failure> {
     for devices in &args.devices {
         for layers in &args.layers {
             for form in [Form::Loop, Form::OneByOne] {
-                let row = measured(args, &plugin, (*devices, *layers, form))?;
+                let (devices, layers) = (*devices, *layers);
+                let stack = Stack {
+                    devices,
+                    layers,
+                    form,
+                };
+                let row = stack.measured(args, &plugin)?;
                 writeln!(out, "{devices},{layers},{form:?},{row}")?;
             }
         }
@@ -128,44 +135,54 @@ impl Weights {
     }
 }
 
-fn measured(
-    args: &Args,
-    plugin: &Plugin,
-    (devices, layers, form): (u32, usize, Form),
-) -> Result<String, Failure> {
-    let name = DeviceType::Tpu.name();
-    let context = Context::alone(Client::new("localhost", 0, 1)?.with_devices(name, devices)?);
-    let count = [("cpu_device_count", AttributeValue::Int(devices.into()))];
-    let client = PjrtClient::new(plugin, &count)?;
-    let compiler = PjrtClient::new(plugin, &count)?;
-    let backend = Backend::of(&Arc::new(PjrtAccelerator::new(client))).arithmetic();
-    context.compute_on(
-        DeviceType::Tpu,
-        backend.arrangement().collectives().graphs(),
-    )?;
-    let mesh = CreateMesh::new().device_type(name);
-    let mesh = context.create_mesh(mesh.dims([("data", devices as usize)]))?;
-    let rows = Layout::from_names(["data", UNSHARDED], &mesh)?;
-    let x = context.random_normal::<f32>(7, &[128, WIDTH], &rows)?;
-    let mut weights = Weights::new(&context, &mesh, layers)?;
-    let mut step = compile(|weights: &mut Weights, x: &DTensor<f32>| weights.step(x, form));
-    let begin = Instant::now();
-    step.call(&mut weights, &x)?.to_host()?;
-    let first = begin.elapsed().as_secs_f64();
-    let graph = step
-        .program()
-        .ok_or("nothing was compiled")?
-        .graph(&context)?;
-    let text = module(&graph)?;
-    let begin = Instant::now();
-    compiler.compile(text.as_bytes(), &CompileOptions::replicas(devices))?;
-    let compiled = begin.elapsed().as_secs_f64();
-    let (begin, mut steps) = (Instant::now(), 0.0);
-    while begin.elapsed().as_secs_f64() < args.seconds || steps == 0.0 {
+/// What is measured in one row.
+struct Stack {
+    devices: u32,
+    layers: usize,
+    form: Form,
+}
+
+impl Stack {
+    fn measured(self, args: &Args, plugin: &Plugin) -> Result<String, Failure> {
+        let Self {
+            devices,
+            layers,
+            form,
+        } = self;
+        let name = DeviceType::Tpu.name();
+        let context = Context::alone(Client::new("localhost", 0, 1)?.with_devices(name, devices)?);
+        let count = [("cpu_device_count", AttributeValue::Int(devices.into()))];
+        let client = PjrtClient::new(plugin, &count)?;
+        let compiler = PjrtClient::new(plugin, &count)?;
+        let backend = Backend::of(&Arc::new(PjrtAccelerator::new(client))).arithmetic();
+        context.compute_on(
+            DeviceType::Tpu,
+            backend.arrangement().collectives().graphs(),
+        )?;
+        let mesh = CreateMesh::new().device_type(name);
+        let mesh = context.create_mesh(mesh.dims([("data", devices as usize)]))?;
+        let rows = Layout::from_names(["data", UNSHARDED], &mesh)?;
+        let x = context.random_normal::<f32>(7, &[128, WIDTH], &rows)?;
+        let mut weights = Weights::new(&context, &mesh, layers)?;
+        let mut step = compile(|weights: &mut Weights, x: &DTensor<f32>| weights.step(x, form));
+        let begin = Instant::now();
         step.call(&mut weights, &x)?.to_host()?;
-        steps += 1.0;
+        let first = begin.elapsed().as_secs_f64();
+        let graph = step
+            .program()
+            .ok_or("nothing was compiled")?
+            .graph(&context)?;
+        let text = module(&graph)?;
+        let begin = Instant::now();
+        compiler.compile(text.as_bytes(), &CompileOptions::replicas(devices))?;
+        let compiled = begin.elapsed().as_secs_f64();
+        let (begin, mut steps) = (Instant::now(), 0.0);
+        while begin.elapsed().as_secs_f64() < args.seconds || steps == 0.0 {
+            step.call(&mut weights, &x)?.to_host()?;
+            steps += 1.0;
+        }
+        let speed = steps / begin.elapsed().as_secs_f64();
+        let bytes = text.len();
+        Ok(format!("{first:.2},{bytes},{compiled:.2},{speed:.0}"))
     }
-    let speed = steps / begin.elapsed().as_secs_f64();
-    let bytes = text.len();
-    Ok(format!("{first:.2},{bytes},{compiled:.2},{speed:.0}"))
 }

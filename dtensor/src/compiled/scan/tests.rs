@@ -33,11 +33,13 @@ fn layer(x: &Tensor, weights: &Tensor, bias: &Tensor) -> Result<(Tensor, Tensor)
     Ok((x.scale(0.5)?.add(&bent)?, bent.sum_all()?))
 }
 
-fn looped((x, weights, bias): &Inputs) -> Result<(Tensor, Tensor), Error> {
+fn looped(inputs: &Inputs) -> Result<(Tensor, Tensor), Error> {
+    let (x, weights, bias) = inputs;
     scan(x.clone(), weights, |x, weights| layer(x, weights, bias))
 }
 
-fn one_by_one((x, weights, bias): &Inputs) -> Result<(Tensor, Tensor), Error> {
+fn one_by_one(inputs: &Inputs) -> Result<(Tensor, Tensor), Error> {
+    let (x, weights, bias) = inputs;
     let (mut x, mut said) = (x.clone(), Vec::new());
     for weights in weights.unstack(0)? {
         let (next, told) = layer(&x, &weights, bias)?;

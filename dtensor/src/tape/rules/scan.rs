@@ -70,10 +70,11 @@ pub(super) fn gradients(
         stacks,
         at: Some(Location::caller()),
     };
-    let (carried, stacks) = looped.carried_out(&mut |turn| back.turn(&turn))?;
+    let made = looped.carried_out(&mut |turn| back.turn(&turn))?;
     let mut found: Gradients = vec![None; operands.len()];
     let places = back.carried.iter().chain(&back.captured);
-    for (place, gradient) in places.zip(carried).chain(back.stacked.iter().zip(stacks)) {
+    let places = places.zip(made.carried);
+    for (place, gradient) in places.chain(back.stacked.iter().zip(made.slices)) {
         found[*place] = Some(gradient);
     }
     Ok(found)
@@ -94,7 +95,8 @@ impl Back<'_> {
     /// One time, backwards: from gradients by what is carried out of it to those by what is carried
     /// into it, and sums of those by what is captured.
     #[track_caller]
-    fn turn(&self, (carried, slices): &Turn) -> Result<Turn, Error> {
+    fn turn(&self, given: &Turn) -> Result<Turn, Error> {
+        let Turn { carried, slices } = given;
         let recording = Recording::new(Purpose::Gradients);
         let given = slices.iter().take(self.scan.carried + self.scan.stacked);
         let given = given.chain(&self.constants);
@@ -138,7 +140,8 @@ impl Back<'_> {
         for (gradient, sum) in gradients[self.carried.len()..].iter_mut().zip(sums) {
             *gradient = added(sum, gradient)?;
         }
-        Ok((gradients, slices))
+        let carried = gradients;
+        Ok(Turn { carried, slices })
     }
 }
 
