@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use candle_core::{DType, Device, Tensor};
 use meshwork_strategy::sharded::{
-    ElementWise, Recompute, ShardedCheckpoints, ShardedModel, Sharding, Stack, Unit,
+    ElementWise, Recompute, Regrouped, ShardedCheckpoints, ShardedModel, Sharding, Stack, Unit,
 };
 use meshwork_strategy::{
     MultiWorkerMirroredStrategy, ReplicaContext, ReplicaReduceOp, VariableSpec,
@@ -272,6 +272,54 @@ impl<O: ElementWise> ShardedStack<O> {
             .strategy
             .run(|replica| model.load(replica, checkpoints))?;
         Ok(step.into_first())
+    }
+
+    /// Goes on with the workers that are left, if a loss is the reason for `error`: divides the
+    /// model anew among them, with the values of the last step that any of them has made, where
+    /// [`Sharding::with_neighbour_copies`] keeps each part twice.
+    ///
+    /// [`steps`](Self::steps) says which step is the next, from its first pass on, and
+    /// [`strategy_mut`](Self::strategy_mut) who the workers are: divide its samples among these.
+    ///
+    /// ```
+    /// use candle_core::{Device, Tensor};
+    /// use candle_nn::{linear, loss};
+    /// use meshwork_candle::{Error, ModuleUnit, ShardedStack};
+    /// use meshwork_strategy::MultiWorkerMirroredStrategy;
+    /// use meshwork_strategy::sharded::{AdamW, Regrouped, Shard, ShardedCheckpoints, Sharding};
+    ///
+    /// let checkpoints = ShardedCheckpoints::new("checkpoints");
+    /// let strategy = MultiWorkerMirroredStrategy::elastic_from_env()?;
+    /// let units = vec![ModuleUnit::new("line", |vars| linear(1, 1, vars.pp("line")))?];
+    /// let sharding = Sharding::new(Shard::Parameters).with_neighbour_copies();
+    /// let mut model = ShardedStack::with_strategy(strategy, units, AdamW::new(0.1), sharding, 1)?;
+    /// while model.steps() < 100 {
+    ///     let worker = model.strategy_mut().rank().number();
+    ///     let inputs = Tensor::new(&[[worker as f32 + 1.0]], &Device::Cpu)?;
+    ///     let targets = (&inputs * 3.0)?;
+    ///     let step = model.backward_step(&inputs, |outputs| loss::mse(outputs, &targets));
+    ///     if let Err(error) = step
+    ///         && model.go_on(error)? != Regrouped::Kept
+    ///     {
+    ///         // Two neighbours were lost together.
+    ///         model.load(&checkpoints)?.expect("this training saves");
+    ///     }
+    /// }
+    /// model.leave()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `error` where the strategy is not [elastic](MultiWorkerMirroredStrategy::elastic), or it is
+    /// this worker's own; [`Error::Strategy`] where too few are left.
+    pub fn go_on(&mut self, error: Error) -> Result<Regrouped, Error> {
+        let Error::Strategy(error) = error else {
+            return Err(error);
+        };
+        let regrouped = self.model.go_on(&mut self.strategy, error)?;
+        // Of passes that are made again, and of a step that others may have ended.
+        (self.loss, self.norm) = (0.0, None);
+        Ok(regrouped)
     }
 
     /// Leaves the job: returns when what is being saved is whole, and all workers have finished.

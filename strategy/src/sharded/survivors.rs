@@ -70,7 +70,6 @@ pub(super) fn words_of(units: usize) -> usize {
 }
 
 const LAYOUT: usize = 4;
-const READY: u64 = 1;
 /// As many workers as a group has at most.
 const MOST_PARTS: usize = 4096;
 
@@ -117,10 +116,7 @@ impl Layout {
 
 impl Standing {
     pub(super) fn words(&self) -> Vec<u64> {
-        let next = match self.next {
-            NextStep::Open => READY - 1,
-            NextStep::Ready => READY,
-        };
+        let next = u64::from(self.next == NextStep::Ready);
         let units = self.units.as_flattened().iter().flat_map(Layout::words);
         [self.steps, next].into_iter().chain(units).collect()
     }
@@ -133,7 +129,7 @@ impl Standing {
             let pair = |[now, before]: &[[u64; LAYOUT]; 2]| [now, before].map(Layout::read);
             Self {
                 steps: words[0],
-                next: match words[1] == READY {
+                next: match words[1] == 1 {
                     true => NextStep::Ready,
                     false => NextStep::Open,
                 },

@@ -1,6 +1,8 @@
 //! Models in units with workers that are threads of one process: the bits of one tape over whole
 //! variables, whatever is sharded and recomputed; what is freed; initial values; mistakes.
 
+mod survivors;
+
 use std::num::NonZeroU32;
 use std::thread;
 
