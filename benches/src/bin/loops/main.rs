@@ -3,8 +3,7 @@
 //! second.
 //!
 //! ```text
-//! PJRT_PLUGIN_PATH=… cargo run --release -p meshwork-benches --no-default-features --bin loops -- \
-//!     --layers 2,8,32 --devices 1,4
+//! cargo run --release -p meshwork-benches --no-default-features --bin loops -- --layers 2,8,32
 //! ```
 #![forbid(unsafe_code)]
 
