@@ -119,10 +119,12 @@ impl Fold for CpuAccelerator {
     ) -> Result<CpuBuffer, Error> {
         let [outer, len, inner] = sizes;
         let element = from.element_type();
-        let wanted = match op {
-            ReduceOp::Min if element != ElementType::Bool => Ordering::Less,
-            ReduceOp::Max if element != ElementType::Bool => Ordering::Greater,
-            _ => return Err(Error::UnsupportedOp { op, element }),
+        if !op.has_index(element) {
+            return Err(Error::UnsupportedOp { op, element });
+        }
+        let wanted = match op == ReduceOp::Min {
+            true => Ordering::Less,
+            false => Ordering::Greater,
         };
         equally_long(from.len(), sizes.iter().product())?;
         if len == 0 {

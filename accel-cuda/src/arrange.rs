@@ -9,7 +9,7 @@ use meshwork_accel::{
 use crate::accelerator::CudaAccelerator;
 use crate::buffer::CudaBuffer;
 use crate::error::Failure;
-use crate::kernels::{Along, Axes, Kernel, Width};
+use crate::kernels::{Along, Axes, Width};
 
 /// Axes that are contiguous on both sides count as one, and more than 16 after that are refused by
 /// [`Error::TooManyAxes`]. Rows move 16 bytes at a time where they are aligned so on both sides.
@@ -130,7 +130,7 @@ impl Fold for CudaAccelerator {
         from: &CudaBuffer,
     ) -> Result<CudaBuffer, Error> {
         let element = from.element_type();
-        if Kernel::arg(op, element).is_none() {
+        if !op.has_index(element) {
             return Err(Error::UnsupportedOp { op, element });
         }
         from.check_len(count_of(sizes)?)?;

@@ -166,8 +166,7 @@ impl Kernel {
 
     /// The kernel that finds extremes, `None` for other ops and for what has no order.
     pub(crate) fn arg(op: ReduceOp, element: ElementType) -> Option<Self> {
-        let is_extreme = matches!(op, ReduceOp::Min | ReduceOp::Max);
-        (is_extreme && element != ElementType::Bool).then_some(Self::Arg(op, element))
+        op.has_index(element).then_some(Self::Arg(op, element))
     }
 
     /// Its name in the source.

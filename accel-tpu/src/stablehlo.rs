@@ -27,7 +27,6 @@ use meshwork_accel::{
 pub(crate) use arrange::MOST_AXES;
 pub(crate) use collective::Collective;
 pub(crate) use elements::divided_in;
-pub(crate) use index::is_ordered;
 pub use module::module;
 pub use sample::CollectiveProgram;
 

@@ -87,6 +87,20 @@ impl ReduceOp {
         }
     }
 
+    /// Whether the result is one of the elements, which are in an order, so that it has an index:
+    /// what [`Fold::arg_reduce`](crate::Fold::arg_reduce) refuses otherwise.
+    ///
+    /// ```
+    /// use meshwork_accel::{ElementType, ReduceOp};
+    ///
+    /// assert!(ReduceOp::Max.has_index(ElementType::F32));
+    /// assert!(!ReduceOp::Max.has_index(ElementType::Bool));
+    /// ```
+    #[must_use]
+    pub const fn has_index(self, element: ElementType) -> bool {
+        matches!(self, Self::Min | Self::Max) && !matches!(element, ElementType::Bool)
+    }
+
     /// Whether the result depends on the order in which contributions are combined: sums and
     /// products of floats do, and what is rounded otherwise.
     #[must_use]

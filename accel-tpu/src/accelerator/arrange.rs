@@ -10,7 +10,7 @@ use meshwork_accel::{
 use super::compute::{alike, equally_long};
 use super::{PjrtAccelerator, PjrtBuffer};
 use crate::Buffer;
-use crate::stablehlo::{Kernel, MOST_AXES, Vector, is_ordered};
+use crate::stablehlo::{Kernel, MOST_AXES, Vector};
 
 impl Arrange for PjrtAccelerator {
     fn cut(&self, from: &PjrtBuffer, part: &Region) -> Result<PjrtBuffer, Error> {
@@ -131,7 +131,7 @@ impl Fold for PjrtAccelerator {
     ) -> Result<PjrtBuffer, Error> {
         let [outer, len, inner] = sizes;
         let element = from.element_type();
-        if !is_ordered(op, element) {
+        if !op.has_index(element) {
             return Err(Error::UnsupportedOp { op, element });
         }
         equally_long(from.len(), sizes.iter().product())?;

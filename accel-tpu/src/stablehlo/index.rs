@@ -14,7 +14,7 @@ use super::{Function, Type};
 /// compilers run as fast as memory allows, and not one of pairs.
 pub(super) fn arg_reduce(op: ReduceOp, sizes: [usize; 3], element: ElementType) -> Option<String> {
     let wide = computed_in(element);
-    let worst = neutral(op, wide).filter(|_| is_ordered(op, element))?;
+    let worst = neutral(op, wide).filter(|_| op.has_index(element))?;
     let [outer, len, inner] = sizes;
     let from = flat(element, outer * len * inner);
     let mut main = Function::new(&[from]);
@@ -49,11 +49,6 @@ pub(super) fn arg_reduce(op: ReduceOp, sizes: [usize; 3], element: ElementType) 
     let row = flat(ElementType::I64, outer * inner);
     let index = main.value("reshape", &[(index.as_str(), line)], "", row);
     Some(main.finish(&index, row))
-}
-
-/// Whether it is an extreme of elements that are in an order.
-pub(crate) const fn is_ordered(op: ReduceOp, element: ElementType) -> bool {
-    !matches!(element, ElementType::Bool) && matches!(op, ReduceOp::Min | ReduceOp::Max)
 }
 
 /// What holds at index 0 of the middle axis.
