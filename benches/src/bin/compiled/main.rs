@@ -13,12 +13,15 @@ mod alone;
 mod cnn;
 mod small;
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
+use meshwork_accel::{Graph, GraphOp};
 use meshwork_accel_tpu::{AttributeValue, PjrtAccelerator, PjrtClient, Platform, Plugin};
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{
@@ -52,6 +55,11 @@ struct Args {
     /// Seconds for each
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
+
+    /// Run a module too that others have lowered for the same step and devices, by the plugin
+    /// alone; its first line says the arguments, as `peers/jax_transformer.py` writes it
+    #[arg(long, value_name = "FILE")]
+    module: Option<PathBuf>,
 
     /// Print rows, separated by commas
     #[arg(long)]
@@ -112,22 +120,44 @@ fn run(args: &Args) -> Result<(), Failure> {
         false => writeln!(out, "{:?} on {:?}", args.model, args.backend)?,
     }
     for devices in &args.devices {
-        let [data, parts] = shape(args.model, *devices)?;
         for engine in &args.engine {
-            let (context, mesh) = context(args.backend, [data, parts])?;
-            let speed = match args.model {
-                Model::Cnn => cnn(args, *engine, &context, &mesh)?,
-                Model::Transformer => transformer(args, *engine, &context, &mesh)?,
-                Model::Small => small(args, *engine, &context, &mesh)?,
-            };
-            let (model, engine) = (name(args.model), name(*engine));
-            match args.csv {
-                true => writeln!(out, "{model},{engine},{devices},{speed:.0}")?,
-                false => writeln!(out, "{engine:>10} on {devices}: {speed:.0} samples/s")?,
-            }
+            let speed = of_engine(args, *engine, *devices)?;
+            report(&mut out, args, (&name(*engine), *devices), speed)?;
+        }
+        if let Some(file) = &args.module {
+            let module = Alone::of_text(&fs::read_to_string(file)?, *devices)?;
+            let samples = samples(args.model) * measured(args, || module.step())?;
+            report(&mut out, args, ("module", *devices), samples)?;
         }
     }
     Ok(())
+}
+
+fn report(out: &mut impl Write, args: &Args, of: (&str, u32), speed: f64) -> io::Result<()> {
+    let (engine, devices) = of;
+    match args.csv {
+        true => writeln!(out, "{},{engine},{devices},{speed:.0}", name(args.model)),
+        false => writeln!(out, "{engine:>10} on {devices}: {speed:.0} samples/s"),
+    }
+}
+
+fn of_engine(args: &Args, engine: Engine, devices: u32) -> Result<f64, Failure> {
+    let (context, mesh) = context(args.backend, shape(args.model, devices)?)?;
+    let steps = match args.model {
+        Model::Cnn => cnn(args, engine, &context, &mesh)?,
+        Model::Transformer => transformer(args, engine, &context, &mesh)?,
+        Model::Small => small(args, engine, &context, &mesh)?,
+    };
+    Ok(steps * samples(args.model))
+}
+
+/// How many a step learns from.
+fn samples(model: Model) -> f64 {
+    match model {
+        Model::Cnn => cnn::BATCH as f64,
+        Model::Transformer => SIZES.batch as f64,
+        Model::Small => 1.0,
+    }
 }
 
 fn name(value: impl ValueEnum) -> String {
@@ -186,33 +216,31 @@ fn transformer(
     let token = |at: usize| i64::try_from(at * at % 61).unwrap_or_default();
     let batch: TokenBatch = SIZES.batch_of(context, mesh, token)?;
     let mut model = Transformer::new(context, mesh, SIZES)?;
-    let steps = match engine {
-        Engine::Eager => measured(args, || on_host(&model.loss_of(&batch)?))?,
-        Engine::Tape => measured(args, || on_host(&model.step(&batch)?))?,
+    match engine {
+        Engine::Eager => measured(args, || on_host(&model.loss_of(&batch)?)),
+        Engine::Tape => measured(args, || on_host(&model.step(&batch)?)),
         Engine::Compiled | Engine::Plugin => {
             let mut step = compile(Transformer::step);
             let call = || on_host(&step.call(&mut model, &batch)?);
             let steps = measured(args, call)?;
-            of_program(args, engine, (context, step.program()), steps)?
+            of_program(args, engine, (context, step.program()), steps)
         }
-    };
-    Ok(steps * SIZES.batch as f64)
+    }
 }
 
 fn cnn(args: &Args, engine: Engine, context: &Context, mesh: &Mesh) -> Result<f64, Failure> {
     let batch = cnn::batch(context, mesh)?;
     let mut network = Network::new(context, mesh)?;
-    let steps = match engine {
-        Engine::Eager => measured(args, || on_host(&network.loss_of(&batch)?))?,
-        Engine::Tape => measured(args, || on_host(&network.step(&batch)?))?,
+    match engine {
+        Engine::Eager => measured(args, || on_host(&network.loss_of(&batch)?)),
+        Engine::Tape => measured(args, || on_host(&network.step(&batch)?)),
         Engine::Compiled | Engine::Plugin => {
             let mut step = compile(Network::step);
             let call = || on_host(&step.call(&mut network, &batch)?);
             let steps = measured(args, call)?;
-            of_program(args, engine, (context, step.program()), steps)?
+            of_program(args, engine, (context, step.program()), steps)
         }
-    };
-    Ok(steps * cnn::BATCH as f64)
+    }
 }
 
 fn small(args: &Args, engine: Engine, context: &Context, mesh: &Mesh) -> Result<f64, Failure> {
@@ -239,13 +267,26 @@ fn of_program(
     let (context, program) = compiled;
     let program = program.ok_or("nothing was compiled")?;
     if args.explain {
+        let [count, bytes] = sums(&program.graph(context)?);
         writeln!(io::stderr(), "{program}")?;
+        writeln!(io::stderr(), "{count} all-reduces of {bytes} B")?;
     }
     if engine == Engine::Compiled {
         return Ok(steps);
     }
     let alone = Alone::new(&program.graph(context)?)?;
     measured(args, || alone.step())
+}
+
+/// How many sums over devices a step has, and of how many bytes of each device.
+fn sums(graph: &Graph) -> [usize; 2] {
+    let sums = graph.nodes().iter();
+    let sums = sums.filter(|node| matches!(node.op(), GraphOp::AllReduce(..)));
+    let given = sums.flat_map(|node| node.operands().first());
+    let bytes = given
+        .map(|own| graph.vector(*own))
+        .map(|own| own.len * own.element.size());
+    bytes.fold([0, 0], |sum, own| [sum[0] + 1, sum[1] + own])
 }
 
 fn on_host(loss: &DTensor<f32>) -> Result<f32, Failure> {
