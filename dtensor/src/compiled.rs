@@ -147,8 +147,8 @@ where
         let specialised = self.known.remove(known);
         // The program has the only copies, so that it may use their memory up.
         let mut empty = specialised.without_elements.iter().cloned();
-        variables::replace(variables, &mut empty)?;
-        let ran = specialised.program.run(&given);
+        let ran = variables::replace(variables, &mut empty);
+        let ran = ran.and_then(|()| specialised.program.run(&given));
         let outputs = specialised.outputs.without_elements();
         self.known.push(specialised);
         let mut made = match ran {
@@ -176,13 +176,14 @@ where
             .iter()
             .map(|value| value.untraced().given(&recording))
             .collect();
-        variables::replace(variables, &mut watched.iter().cloned())?;
         let taken = listed(inputs).map(|tensor| tensor.untraced().given(&recording));
         let taken: Vec<AnyTensor> = taken.collect();
         let inputs = inputs.replaced(&mut taken.iter().cloned().map(Erased))?;
+        let replaced = variables::replace(variables, &mut watched.iter().cloned());
         let context = before.iter().chain(&taken).next();
         let context = context.map(|tensor| tensor.context().clone());
-        let specialised = (self.function)(variables, &inputs).and_then(|returned| {
+        let returned = replaced.and_then(|()| (self.function)(variables, &inputs));
+        let specialised = returned.and_then(|returned| {
             let outputs: Vec<AnyTensor> = variables::values(variables)
                 .into_iter()
                 .chain(listed(&returned))
@@ -252,10 +253,10 @@ where
         let recording = Recording::new(Purpose::Program);
         let given = symbols(first.context(), &given)?.into_iter();
         let given: Vec<AnyTensor> = given.map(|own| own.given(&recording)).collect();
-        let mut symbols = given.iter().cloned();
-        variables::replace(variables, &mut symbols)?;
-        let inputs = inputs.replaced(&mut symbols.map(Erased))?;
-        let returned = (self.function)(variables, &inputs);
+        let (own, taken) = given.split_at(before.len());
+        let inputs = inputs.replaced(&mut taken.iter().cloned().map(Erased))?;
+        let replaced = variables::replace(variables, &mut own.iter().cloned());
+        let returned = replaced.and_then(|()| (self.function)(variables, &inputs));
         recording.close();
         let mut outputs = variables::values(variables);
         variables::replace(variables, &mut before.into_iter())?;

@@ -1,0 +1,109 @@
+//! What a compiled function keeps: its variables where it fails.
+
+use super::*;
+
+/// Two variables of one type and one of another, whose second is once shown last.
+struct Fickle {
+    first: DVariable<f64>,
+    second: DVariable<f64>,
+    third: DVariable<f32>,
+    visits: usize,
+    /// The number of the visit in which the order is another.
+    fickle: usize,
+}
+
+impl Fickle {
+    fn new(fickle: usize, like: &DTensor<f64>) -> Self {
+        let (context, layout) = (like.context(), like.layout());
+        Self {
+            first: DVariable::new(context.full(&[4], layout, 1.0).unwrap()),
+            second: DVariable::new(context.full(&[4], layout, 2.0).unwrap()),
+            third: DVariable::new(context.full(&[4], layout, 3.0).unwrap()),
+            visits: 0,
+            fickle,
+        }
+    }
+
+    /// What is there: the elements, or why there are none.
+    fn elements(&self) -> Result<[f64; 3], Error> {
+        let [first, second] = [&self.first, &self.second].map(|own| own.value().to_host());
+        let third = self.third.value().to_host()?;
+        Ok([first?[0], second?[0], third[0].into()])
+    }
+
+    fn step(&mut self, by: &DTensor<f64>) -> Result<DTensor<f64>, Error> {
+        self.first.assign(&self.first.value().mul(by)?)?;
+        self.second.value().add(by)
+    }
+}
+
+impl VariableSet for Fickle {
+    fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+        self.visits += 1;
+        visit(&mut self.first);
+        if self.visits == self.fickle {
+            visit(&mut self.third);
+            visit(&mut self.second);
+        } else {
+            visit(&mut self.second);
+            visit(&mut self.third);
+        }
+    }
+}
+
+/// A tensor of fives on two devices.
+fn fives() -> DTensor<f64> {
+    let client = Client::new("localhost", 0, 1).unwrap();
+    let context = Context::alone(client.with_devices("CPU", 2).unwrap());
+    let mesh = context.create_mesh(CreateMesh::new().along("x")).unwrap();
+    let rows = Layout::batch_sharded(&mesh, "x", 1).unwrap();
+    context.full(&[4], &rows, 5.0).unwrap()
+}
+
+#[test]
+fn a_lowered_step_leaves_variables_as_they_were_and_is_no_trace() {
+    let by = fives();
+    let mut model = Fickle::new(0, &by);
+    let mut step = compile(Fickle::step);
+    let program = step.lower(&mut model, &by).unwrap();
+    assert_eq!(program.recorded(), 2, "{program}");
+    assert_eq!((step.traces(), step.program().is_none()), (0, true));
+    assert_eq!(model.elements().unwrap(), [1.0, 2.0, 3.0]);
+    // The same as the program that a call makes.
+    step.call(&mut model, &by).unwrap();
+    let called = step.program().unwrap().to_string();
+    assert_eq!(called.lines().next(), program.to_string().lines().next());
+    assert_eq!(model.elements().unwrap(), [5.0, 2.0, 3.0]);
+}
+
+#[test]
+fn variables_are_as_they_were_where_a_function_fails_or_shows_others() {
+    let by = fives();
+    let mut failing =
+        compile(|own: &mut Fickle, by: &DTensor<f64>| own.step(by)?.reshape(&[Some(3)]));
+    let mut model = Fickle::new(0, &by);
+    let lowered = failing.lower(&mut model, &by).map(drop);
+    let called = failing.call(&mut model, &by).map(drop);
+    for refused in [lowered, called] {
+        assert!(matches!(refused, Err(Error::Op(_))), "{refused:?}");
+    }
+    assert_eq!(model.elements().unwrap(), [1.0, 2.0, 3.0]);
+
+    let mut step = compile(Fickle::step);
+    // The values are read in the first visit, and replaced in the second.
+    let mut model = Fickle::new(2, &by);
+    let refused = step.lower(&mut model, &by).unwrap_err();
+    assert!(matches!(refused, Error::VariablesChanged), "{refused}");
+    assert_eq!(model.elements().unwrap(), [1.0, 2.0, 3.0]);
+    let mut model = Fickle::new(2, &by);
+    let refused = step.call(&mut model, &by).unwrap_err();
+    assert!(matches!(refused, Error::VariablesChanged), "{refused}");
+    assert_eq!(model.elements().unwrap(), [1.0, 2.0, 3.0]);
+
+    let mut model = Fickle::new(0, &by);
+    step.call(&mut model, &by).unwrap();
+    (model.visits, model.fickle) = (0, 2);
+    let refused = step.call(&mut model, &by).unwrap_err();
+    assert!(matches!(refused, Error::VariablesChanged), "{refused}");
+    assert_eq!(model.elements().unwrap(), [5.0, 2.0, 3.0]);
+}
