@@ -114,7 +114,7 @@ where
     F: FnMut(&mut S, &I) -> Result<O, Error>,
 {
     /// The same function, of which at most so many programs are kept, one at least: the one that
-    /// was not used for longest goes first.
+    /// was not used for longest goes first, and a warning tells how many there have been.
     #[must_use]
     pub fn keep(self, most: usize) -> Self {
         Self {
@@ -211,10 +211,11 @@ where
         let plain = listed(&returned).map(|tensor| Erased(tensor.untraced()));
         let plain: Vec<Erased> = plain.collect();
         let returned = returned.replaced(&mut plain.into_iter())?;
+        self.traces += 1;
         if self.known.len() == self.most {
             self.known.remove(0);
+            self.warn(&arguments[before.len()..]);
         }
-        self.traces += 1;
         self.known.push(Specialised {
             arguments,
             program,
@@ -222,6 +223,21 @@ where
             outputs: returned.without_elements(),
         });
         Ok(returned)
+    }
+
+    /// Tells that programs are thrown away, once for each time that all have been.
+    fn warn(&self, inputs: &[Described]) {
+        let (traces, most) = (self.traces, self.most);
+        if (traces - 1).is_multiple_of(most) {
+            let function = std::any::type_name::<F>();
+            let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
+            let inputs = inputs.join(", ");
+            tracing::warn!(
+                "{function} was traced {traces} times, as shapes or layouts of its arguments \
+                 changed, and {most} programs are kept: give batches one shape, or keep more \
+                 (Compiled::keep); the last inputs are {inputs}"
+            );
+        }
     }
 
     /// The program for arguments like these, which are not looked at, and stay as they are: the

@@ -1,4 +1,11 @@
-//! What a compiled function keeps: its variables where it fails.
+//! What a compiled function keeps: its variables where it fails, and not too many programs.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::*;
 
@@ -106,4 +113,66 @@ fn variables_are_as_they_were_where_a_function_fails_or_shows_others() {
     let refused = step.call(&mut model, &by).unwrap_err();
     assert!(matches!(refused, Error::VariablesChanged), "{refused}");
     assert_eq!(model.elements().unwrap(), [5.0, 2.0, 3.0]);
+}
+
+/// Notes warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Message<'a>(&'a mut Vec<String>);
+
+impl Visit for Message<'_> {
+    fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
+        self.0.push(format!("{value:?}"));
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut Message(&mut self.0.lock().unwrap()));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_function_whose_shapes_keep_changing_warns_with_counts_and_a_remedy() {
+    let (context, layout) = (context(), layouts(1).remove(1));
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        let mut step = compile(|(): &mut (), x: &DTensor<f32>| x.exp()).keep(2);
+        for (size, warned) in [(3, 0), (4, 0), (3, 0), (5, 1), (6, 1), (7, 2)] {
+            let zeros = context.zeros(&[size], &layout).unwrap();
+            step.call(&mut (), &zeros).unwrap();
+            assert_eq!(
+                warnings.0.lock().unwrap().len(),
+                warned,
+                "of {size} elements"
+            );
+        }
+    });
+    let told = warnings.0.lock().unwrap().join("\n");
+    for part in [
+        "traced 3 times",
+        "2 programs are kept",
+        "Compiled::keep",
+        "[5] f32",
+        "traced 5 times",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
 }
