@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use crate::Error;
 use crate::program::{Program, symbols, traced};
@@ -13,7 +14,8 @@ mod tensors;
 mod variables;
 
 pub use scan::{repeat, scan};
-pub use tensors::Tensors;
+use tensors::Fixed;
+pub use tensors::{HostValue, Tensors};
 pub use variables::{Variable, VariableSet};
 
 /// A tensor of any elements, for traits that others can see.
@@ -46,9 +48,25 @@ pub struct Compiled<S, I, O, F> {
     arguments: PhantomData<fn(&mut S, &I)>,
 }
 
-/// A program for arguments of these shapes and layouts.
+/// What programs differ by.
+#[derive(Debug)]
+struct Arguments {
+    /// Variables, then inputs.
+    tensors: Vec<Described>,
+    values: Vec<Arc<dyn Fixed>>,
+}
+
+impl PartialEq for Arguments {
+    fn eq(&self, other: &Self) -> bool {
+        let mut both = self.values.iter().zip(&other.values);
+        let as_many = self.values.len() == other.values.len();
+        self.tensors == other.tensors && as_many && both.all(|(own, other)| own.is(&**other))
+    }
+}
+
+/// A program for arguments like these.
 struct Specialised<O> {
-    arguments: Vec<Described>,
+    arguments: Arguments,
     program: Program,
     /// What the variables were, without elements.
     without_elements: Vec<AnyTensor>,
@@ -63,7 +81,7 @@ struct Specialised<O> {
 /// carry out that program, in fewer and cheaper steps, and not the function; others trace it anew.
 ///
 /// A tensor that is neither a variable nor an input is a constant of the program, random numbers
-/// included. Looking at elements (`to_host`, `unpack`) and functions of your own (`map`) are
+/// included, and so is a value of the host, but for a [`HostValue`] among the inputs. Looking at elements (`to_host`, `unpack`) and functions of your own (`map`) are
 /// refused.
 ///
 /// ```
@@ -139,7 +157,10 @@ where
         if given.iter().any(|tensor| tensor.trace().is_recorded()) {
             return (self.function)(variables, inputs);
         }
-        let arguments: Vec<Described> = given.iter().map(Described::of).collect();
+        let arguments = Arguments {
+            tensors: given.iter().map(Described::of).collect(),
+            values: inputs.fixed(),
+        };
         let known = self.known.iter().position(|one| one.arguments == arguments);
         let Some(known) = known else {
             return self.trace(variables, inputs, arguments);
@@ -164,12 +185,7 @@ where
 
     /// Calls the function as it stands, and keeps what it does.
     #[track_caller]
-    fn trace(
-        &mut self,
-        variables: &mut S,
-        inputs: &I,
-        arguments: Vec<Described>,
-    ) -> Result<O, Error> {
+    fn trace(&mut self, variables: &mut S, inputs: &I, arguments: Arguments) -> Result<O, Error> {
         let recording = Recording::new(Purpose::Program);
         let before = variables::values(variables);
         let watched: Vec<AnyTensor> = before
@@ -214,7 +230,7 @@ where
         self.traces += 1;
         if self.known.len() == self.most {
             self.known.remove(0);
-            self.warn(&arguments[before.len()..]);
+            self.warn(&arguments.tensors[before.len()..], &arguments.values);
         }
         self.known.push(Specialised {
             arguments,
@@ -226,15 +242,16 @@ where
     }
 
     /// Tells that programs are thrown away, once for each time that all have been.
-    fn warn(&self, inputs: &[Described]) {
+    fn warn(&self, inputs: &[Described], values: &[Arc<dyn Fixed>]) {
         let (traces, most) = (self.traces, self.most);
         if (traces - 1).is_multiple_of(most) {
             let function = std::any::type_name::<F>();
-            let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
-            let inputs = inputs.join(", ");
+            let values = values.iter().map(|value| format!("{value:?}"));
+            let inputs = inputs.iter().map(ToString::to_string).chain(values);
+            let inputs = inputs.collect::<Vec<String>>().join(", ");
             tracing::warn!(
-                "{function} was traced {traces} times, as shapes or layouts of its arguments \
-                 changed, and {most} programs are kept: give batches one shape, or keep more \
+                "{function} was traced {traces} times, as shapes, layouts or values of its \
+                 arguments changed, and {most} programs are kept: give batches one shape, or keep more \
                  (Compiled::keep); the last inputs are {inputs}"
             );
         }
@@ -286,8 +303,8 @@ where
         self.known.last().map(|known| &known.program)
     }
 
-    /// How often the function has been traced: as often as it was called with other shapes or
-    /// layouts. A number that grows says that shapes change from call to call.
+    /// How often the function has been traced: as often as it was called with other shapes, layouts
+    /// or values. A number that grows says that shapes change from call to call.
     #[must_use]
     pub fn traces(&self) -> usize {
         self.traces

@@ -141,7 +141,7 @@ pub use meshwork_checkpoint::{Error as CheckpointError, FileDamage};
 pub use backend::{Backend, BackendBuilder};
 pub use checkpoint::Save;
 pub use cnn::{Cnn, CnnSizes, ImageBatch};
-pub use compiled::{Compiled, Tensors, Variable, VariableSet, compile, repeat, scan};
+pub use compiled::{Compiled, HostValue, Tensors, Variable, VariableSet, compile, repeat, scan};
 pub use config::Config;
 pub use context::Context;
 pub use dataset::DTensorDataset;

@@ -150,6 +150,26 @@ impl Subscriber for Warnings {
 }
 
 #[test]
+fn each_value_of_the_host_has_a_program_of_its_own_wherever_it_is_among_the_inputs() {
+    let x = fives();
+    type Given = (Vec<(DTensor<f64>, HostValue<i32>)>, HostValue<&'static str>);
+    let mut step = compile(|(): &mut (), (terms, how): &Given| {
+        let (x, times) = &terms[0];
+        let many = x.scale(times.0.into())?;
+        match how.0 {
+            "negated" => many.neg(),
+            _ => Ok(many),
+        }
+    });
+    let calls = [(2, "", 10.0), (3, "", 15.0), (2, "negated", -10.0)];
+    for (traces, (times, how, expected)) in (1..=6).zip(calls.into_iter().cycle()) {
+        let given = (vec![(x.clone(), HostValue(times))], HostValue(how));
+        let made = step.call(&mut (), &given).unwrap().to_host().unwrap();
+        assert_eq!((made[0], step.traces()), (expected, traces.min(3)));
+    }
+}
+
+#[test]
 fn a_function_whose_shapes_keep_changing_warns_with_counts_and_a_remedy() {
     let (context, layout) = (context(), layouts(1).remove(1));
     let warnings = Warnings::default();
