@@ -121,6 +121,18 @@ pub enum Error {
         /// Bytes that were free, where the backend knows.
         free: Option<u64>,
     },
+    /// A compiled program needs more of a device's memory than is free; it was not begun.
+    #[error(
+        "a program needs {bytes} bytes of device {device} besides what it is given, of which {free} bytes are free: use smaller batches or more devices, or drop other buffers first"
+    )]
+    NoRoomToRun {
+        /// The device.
+        device: DeviceId,
+        /// Bytes for results and what is in between, as the compiler reckons.
+        bytes: u64,
+        /// Bytes that were free.
+        free: u64,
+    },
     /// Two buffers of a collective live on one device.
     #[error("device {device} has two buffers in one collective: give each device one")]
     DeviceRepeated {

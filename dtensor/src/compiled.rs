@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use crate::Error;
 use crate::program::{Program, symbols, traced};
@@ -13,7 +14,8 @@ mod tensors;
 mod variables;
 
 pub use scan::{repeat, scan};
-pub use tensors::Tensors;
+use tensors::Fixed;
+pub use tensors::{HostValue, Tensors};
 pub use variables::{Variable, VariableSet};
 
 /// A tensor of any elements, for traits that others can see.
@@ -46,9 +48,25 @@ pub struct Compiled<S, I, O, F> {
     arguments: PhantomData<fn(&mut S, &I)>,
 }
 
-/// A program for arguments of these shapes and layouts.
+/// What programs differ by.
+#[derive(Debug)]
+struct Arguments {
+    /// Variables, then inputs.
+    tensors: Vec<Described>,
+    values: Vec<Arc<dyn Fixed>>,
+}
+
+impl PartialEq for Arguments {
+    fn eq(&self, other: &Self) -> bool {
+        let mut both = self.values.iter().zip(&other.values);
+        let as_many = self.values.len() == other.values.len();
+        self.tensors == other.tensors && as_many && both.all(|(own, other)| own.is(&**other))
+    }
+}
+
+/// A program for arguments like these.
 struct Specialised<O> {
-    arguments: Vec<Described>,
+    arguments: Arguments,
     program: Program,
     /// What the variables were, without elements.
     without_elements: Vec<AnyTensor>,
@@ -63,7 +81,7 @@ struct Specialised<O> {
 /// carry out that program, in fewer and cheaper steps, and not the function; others trace it anew.
 ///
 /// A tensor that is neither a variable nor an input is a constant of the program, random numbers
-/// included. Looking at elements (`to_host`, `unpack`) and functions of your own (`map`) are
+/// included, and so is a value of the host, but for a [`HostValue`] among the inputs. Looking at elements (`to_host`, `unpack`) and functions of your own (`map`) are
 /// refused.
 ///
 /// ```
@@ -114,7 +132,7 @@ where
     F: FnMut(&mut S, &I) -> Result<O, Error>,
 {
     /// The same function, of which at most so many programs are kept, one at least: the one that
-    /// was not used for longest goes first.
+    /// was not used for longest goes first, and a warning tells how many there have been.
     #[must_use]
     pub fn keep(self, most: usize) -> Self {
         Self {
@@ -139,7 +157,10 @@ where
         if given.iter().any(|tensor| tensor.trace().is_recorded()) {
             return (self.function)(variables, inputs);
         }
-        let arguments: Vec<Described> = given.iter().map(Described::of).collect();
+        let arguments = Arguments {
+            tensors: given.iter().map(Described::of).collect(),
+            values: inputs.fixed(),
+        };
         let known = self.known.iter().position(|one| one.arguments == arguments);
         let Some(known) = known else {
             return self.trace(variables, inputs, arguments);
@@ -147,8 +168,8 @@ where
         let specialised = self.known.remove(known);
         // The program has the only copies, so that it may use their memory up.
         let mut empty = specialised.without_elements.iter().cloned();
-        variables::replace(variables, &mut empty)?;
-        let ran = specialised.program.run(&given);
+        let ran = variables::replace(variables, &mut empty);
+        let ran = ran.and_then(|()| specialised.program.run(&given));
         let outputs = specialised.outputs.without_elements();
         self.known.push(specialised);
         let mut made = match ran {
@@ -164,25 +185,21 @@ where
 
     /// Calls the function as it stands, and keeps what it does.
     #[track_caller]
-    fn trace(
-        &mut self,
-        variables: &mut S,
-        inputs: &I,
-        arguments: Vec<Described>,
-    ) -> Result<O, Error> {
+    fn trace(&mut self, variables: &mut S, inputs: &I, arguments: Arguments) -> Result<O, Error> {
         let recording = Recording::new(Purpose::Program);
         let before = variables::values(variables);
         let watched: Vec<AnyTensor> = before
             .iter()
             .map(|value| value.untraced().given(&recording))
             .collect();
-        variables::replace(variables, &mut watched.iter().cloned())?;
         let taken = listed(inputs).map(|tensor| tensor.untraced().given(&recording));
         let taken: Vec<AnyTensor> = taken.collect();
         let inputs = inputs.replaced(&mut taken.iter().cloned().map(Erased))?;
+        let replaced = variables::replace(variables, &mut watched.iter().cloned());
         let context = before.iter().chain(&taken).next();
         let context = context.map(|tensor| tensor.context().clone());
-        let specialised = (self.function)(variables, &inputs).and_then(|returned| {
+        let returned = replaced.and_then(|()| (self.function)(variables, &inputs));
+        let specialised = returned.and_then(|returned| {
             let outputs: Vec<AnyTensor> = variables::values(variables)
                 .into_iter()
                 .chain(listed(&returned))
@@ -210,10 +227,11 @@ where
         let plain = listed(&returned).map(|tensor| Erased(tensor.untraced()));
         let plain: Vec<Erased> = plain.collect();
         let returned = returned.replaced(&mut plain.into_iter())?;
+        self.traces += 1;
         if self.known.len() == self.most {
             self.known.remove(0);
+            self.warn(&arguments.tensors[before.len()..], &arguments.values);
         }
-        self.traces += 1;
         self.known.push(Specialised {
             arguments,
             program,
@@ -221,6 +239,22 @@ where
             outputs: returned.without_elements(),
         });
         Ok(returned)
+    }
+
+    /// Tells that programs are thrown away, once for each time that all have been.
+    fn warn(&self, inputs: &[Described], values: &[Arc<dyn Fixed>]) {
+        let (traces, most) = (self.traces, self.most);
+        if (traces - 1).is_multiple_of(most) {
+            let function = std::any::type_name::<F>();
+            let values = values.iter().map(|value| format!("{value:?}"));
+            let inputs = inputs.iter().map(ToString::to_string).chain(values);
+            let inputs = inputs.collect::<Vec<String>>().join(", ");
+            tracing::warn!(
+                "{function} was traced {traces} times, as shapes, layouts or values of its \
+                 arguments changed, and {most} programs are kept: give batches one shape, or keep more \
+                 (Compiled::keep); the last inputs are {inputs}"
+            );
+        }
     }
 
     /// The program for arguments like these, which are not looked at, and stay as they are: the
@@ -252,10 +286,10 @@ where
         let recording = Recording::new(Purpose::Program);
         let given = symbols(first.context(), &given)?.into_iter();
         let given: Vec<AnyTensor> = given.map(|own| own.given(&recording)).collect();
-        let mut symbols = given.iter().cloned();
-        variables::replace(variables, &mut symbols)?;
-        let inputs = inputs.replaced(&mut symbols.map(Erased))?;
-        let returned = (self.function)(variables, &inputs);
+        let (own, taken) = given.split_at(before.len());
+        let inputs = inputs.replaced(&mut taken.iter().cloned().map(Erased))?;
+        let replaced = variables::replace(variables, &mut own.iter().cloned());
+        let returned = replaced.and_then(|()| (self.function)(variables, &inputs));
         recording.close();
         let mut outputs = variables::values(variables);
         variables::replace(variables, &mut before.into_iter())?;
@@ -269,8 +303,8 @@ where
         self.known.last().map(|known| &known.program)
     }
 
-    /// How often the function has been traced: as often as it was called with other shapes or
-    /// layouts. A number that grows says that shapes change from call to call.
+    /// How often the function has been traced: as often as it was called with other shapes, layouts
+    /// or values. A number that grows says that shapes change from call to call.
     #[must_use]
     pub fn traces(&self) -> usize {
         self.traces

@@ -98,14 +98,15 @@
 //! its process group: who agrees on what), `device_placement` (whose devices are where), `backend`
 //! (accelerators that hold blocks and compute), `blocks` (here, there or both), `tensor` (the
 //! values), `scalar` (their elements), `ops` (what is done to them), `record` (ops as data), `tape`
-//! (gradients), `optimizer`, `program` and `compiled` (whole steps), `transformer` (one to measure
-//! them by), `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`,
+//! (gradients), `optimizer`, `program` and `compiled` (whole steps), `cnn` and `transformer` (two
+//! to measure them by), `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`,
 //! `transfer_plan` (a plan as exchanges of blocks: pure) and `exchange` (carried out), `error`.
 #![forbid(unsafe_code)]
 
 mod backend;
 mod blocks;
 mod checkpoint;
+mod cnn;
 mod compiled;
 mod config;
 mod context;
@@ -139,7 +140,8 @@ pub use meshwork_checkpoint::{Error as CheckpointError, FileDamage};
 
 pub use backend::{Backend, BackendBuilder};
 pub use checkpoint::Save;
-pub use compiled::{Compiled, Tensors, Variable, VariableSet, compile, repeat, scan};
+pub use cnn::{Cnn, CnnSizes, ImageBatch};
+pub use compiled::{Compiled, HostValue, Tensors, Variable, VariableSet, compile, repeat, scan};
 pub use config::Config;
 pub use context::Context;
 pub use dataset::DTensorDataset;

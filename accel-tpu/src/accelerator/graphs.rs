@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use meshwork_accel::{DeviceBuffer, DeviceId, Error, Graph, Graphs, Vector};
+use meshwork_accel::{Accelerator, DeviceBuffer, DeviceId, Error, Graph, Graphs, Vector};
 
 use super::{PjrtAccelerator, PjrtBuffer, failed};
 use crate::stablehlo::module;
@@ -17,6 +17,9 @@ pub struct CompiledGraph {
     outputs: Vec<Vector>,
     /// The places of inputs of which an output takes the memory.
     used_up: Vec<usize>,
+    /// Bytes that a run takes of each device besides the inputs, where that is known and so is what
+    /// the devices have.
+    room: Option<u64>,
 }
 
 impl CompiledGraph {
@@ -28,7 +31,8 @@ impl CompiledGraph {
 }
 
 /// One module for all devices, each of which is a replica. The memory of an input is left alone
-/// where another buffer shares it.
+/// where another buffer shares it. A run that a device has no room for is not begun, where the
+/// plugin says what its devices have.
 impl Graphs for PjrtAccelerator {
     type Compiled = CompiledGraph;
 
@@ -47,9 +51,11 @@ impl Graphs for PjrtAccelerator {
         let replicas = u32::try_from(devices.len()).expect("no client has more devices");
         let options = CompileOptions::replicas(replicas).on(infos);
         let program = self.client.compile(text.as_bytes(), &options);
+        let program = program.map_err(|error| failed(*first, error))?;
         let outputs = graph.outputs().iter();
         Ok(CompiledGraph {
-            program: program.map_err(|error| failed(*first, error))?,
+            room: self.room_of(*first, &program)?,
+            program,
             devices: devices.to_vec(),
             inputs: graph.inputs().to_vec(),
             outputs: outputs.map(|value| graph.vector(*value)).collect(),
@@ -64,6 +70,10 @@ impl Graphs for PjrtAccelerator {
         kept: &[usize],
     ) -> Result<Vec<Vec<PjrtBuffer>>, Error> {
         let arguments = compiled.arguments(inputs)?;
+        if let Some(bytes) = compiled.room {
+            let mut devices = compiled.devices.iter();
+            devices.try_for_each(|device| self.check_room(*device, bytes))?;
+        }
         let arguments: Vec<&[&Buffer]> = arguments.iter().map(Vec::as_slice).collect();
         let is_shared = |input: &usize| {
             let mut buffers = inputs[*input].iter();
@@ -88,6 +98,40 @@ impl Graphs for PjrtAccelerator {
             }
         }
         Ok(made)
+    }
+}
+
+impl PjrtAccelerator {
+    /// Bytes that a run takes besides its arguments; none where the plugin tells nothing of the
+    /// program or of its devices.
+    fn room_of(&self, device: DeviceId, program: &Executable) -> Result<Option<u64>, Error> {
+        if self.memory(device)?.free().is_none() {
+            return Ok(None);
+        }
+        let needed = program.program().memory();
+        Ok(needed.ok().map(|memory| memory.beside_arguments()))
+    }
+
+    /// Refuses what a device has no room for. What ran before may not have ended, and gives memory
+    /// back when it does.
+    fn check_room(&self, device: DeviceId, bytes: u64) -> Result<(), Error> {
+        let free = || {
+            let free = self.memory(device)?.free();
+            Ok::<_, Error>(free.filter(|free| *free < bytes))
+        };
+        if free()?.is_none() {
+            return Ok(());
+        }
+        let done = self.known(device)?.wait(self.patience);
+        done.map_err(|error| failed(device, error))?;
+        match free()? {
+            None => Ok(()),
+            Some(free) => Err(Error::NoRoomToRun {
+                device,
+                bytes,
+                free,
+            }),
+        }
     }
 }
 

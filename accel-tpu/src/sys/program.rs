@@ -34,6 +34,15 @@ pub struct ProgramMemory {
     pub peak: i64,
 }
 
+impl ProgramMemory {
+    /// What a run takes besides its arguments: results of their own, and temporary memory.
+    #[must_use]
+    pub fn beside_arguments(&self) -> u64 {
+        let results = self.outputs.saturating_sub(self.aliased).max(0);
+        results.unsigned_abs() + self.temporary.max(0).unsigned_abs()
+    }
+}
+
 impl PjrtProgram {
     /// # Safety
     /// As for [`Handle::take`].

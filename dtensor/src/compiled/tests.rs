@@ -17,6 +17,8 @@ use crate::tape::tests::{context, layouts, mesh, numbers};
 use crate::testing::clients;
 use crate::{AdamW, Backend, Context, DTensor, DVariable, DeviceType, ReduceAxes, Sgd, Tape};
 
+mod kept;
+
 type Pair = (DTensor<f64>, DTensor<f64>);
 
 /// The last tensor, and the gradients of its sum by the first two.

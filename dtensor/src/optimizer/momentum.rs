@@ -51,11 +51,38 @@ impl<T: Float> Momentum<T> {
         &mut self,
         updates: impl IntoIterator<Item = (&'a mut DVariable<T>, &'a DTensor<T>)>,
     ) -> Result<(), Error> {
+        self.moved(None, updates)
+    }
+
+    /// The same with a learning rate of η times `factor`, a tensor of one element and no axis: as an
+    /// input of a [compiled](crate::compile) function it may be another one in each call.
+    ///
+    /// # Errors
+    /// Those of [`step`](Self::step).
+    #[track_caller]
+    pub fn step_by<'a>(
+        &mut self,
+        factor: &DTensor<T>,
+        updates: impl IntoIterator<Item = (&'a mut DVariable<T>, &'a DTensor<T>)>,
+    ) -> Result<(), Error> {
+        self.moved(Some(factor), updates)
+    }
+
+    #[track_caller]
+    fn moved<'a>(
+        &mut self,
+        factor: Option<&DTensor<T>>,
+        updates: impl IntoIterator<Item = (&'a mut DVariable<T>, &'a DTensor<T>)>,
+    ) -> Result<(), Error> {
         let updates = checked(updates, self.velocities.len())?;
         for ((variable, gradient), velocity) in updates.into_iter().zip(&mut self.velocities) {
             let gradient = arriving(variable, gradient)?;
             velocity.assign(&velocity.value().scale(self.factor)?.add(&gradient)?)?;
-            variable.assign_sub(&velocity.value().scale(self.rate)?)?;
+            let step = velocity.value().scale(self.rate)?;
+            match factor {
+                Some(factor) => variable.assign_sub(&step.mul(factor)?)?,
+                None => variable.assign_sub(&step)?,
+            }
         }
         Ok(())
     }

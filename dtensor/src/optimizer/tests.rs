@@ -82,6 +82,15 @@ fn descent_and_momentum_are_the_loops_of_their_formulas_in_every_layout() {
         |momentum, variable, gradient| momentum.step([(variable, gradient)]).unwrap(),
     );
     momentum.iter().for_each(|end| assert_close(end, &heavy));
+    let halves = ends(
+        |variable| Momentum::new(0.2, 0.9, &[variable]).unwrap(),
+        |momentum, variable, gradient| {
+            let whole = Layout::replicated(variable.layout().mesh(), 0);
+            let half = gradient.context().full(&[], &whole, 0.5).unwrap();
+            momentum.step_by(&half, [(variable, gradient)]).unwrap();
+        },
+    );
+    halves.iter().for_each(|end| assert_close(end, &heavy));
 }
 
 #[test]

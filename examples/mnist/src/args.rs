@@ -1,12 +1,14 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Parser;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use crate::error::Error;
 use crate::model::Kind;
@@ -24,6 +26,18 @@ pub(crate) struct Args {
     /// is started again
     #[arg(long, value_name = "MIN:MAX", conflicts_with = "workers")]
     pub(crate) elastic: Option<Range>,
+
+    /// What computes
+    #[arg(long, value_enum, default_value_t = Engine::Candle)]
+    pub(crate) engine: Engine,
+
+    /// Whose plugin compiles and runs, with --engine xla
+    #[arg(long, value_enum, default_value_t = Platform::Cpu)]
+    pub(crate) platform: Platform,
+
+    /// Devices of the plugin that share every batch, with --engine xla
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), default_value = "1")]
+    pub(crate) devices: u32,
 
     /// The network
     #[arg(long, value_enum, default_value_t = Kind::Cnn)]
@@ -76,6 +90,26 @@ pub(crate) struct Args {
     pub(crate) threads: NonZeroUsize,
 }
 
+/// What computes the steps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Engine {
+    /// candle, in worker processes
+    Candle,
+    /// One program for all devices of a PJRT plugin, compiled by XLA; takes the feature xla
+    Xla,
+}
+
+/// Whose PJRT plugin.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Platform {
+    /// The processor's, as any number of devices
+    Cpu,
+    /// NVIDIA's
+    Gpu,
+    /// Google's
+    Tpu,
+}
+
 /// The least and the most workers of a run that goes on without those that fail.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Range {
@@ -96,11 +130,57 @@ impl FromStr for Range {
     }
 }
 
+impl Engine {
+    /// The flags that only another engine has a meaning for.
+    fn flags_of_others(self) -> &'static [&'static str] {
+        match self {
+            Self::Candle => &["platform", "devices"],
+            Self::Xla => &[
+                "workers",
+                "elastic",
+                "sync_batch_norm",
+                "checkpoint",
+                "bytes_per_bucket",
+                "threads",
+            ],
+        }
+    }
+}
+
 impl Args {
+    /// The command line of this process.
+    pub(crate) fn of_process() -> Result<Self, clap::Error> {
+        Self::read(std::env::args_os())
+    }
+
+    fn read(
+        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches_from(line)?;
+        let args = Self::from_arg_matches(&matches)?;
+        let mut others = args.engine.flags_of_others().iter();
+        let is_given = |flag: &&&str| matches.value_source(flag) == Some(ValueSource::CommandLine);
+        let Some(flag) = others.find(is_given) else {
+            return Ok(args);
+        };
+        let flag = flag.replace('_', "-");
+        let refused = format!("--{flag} is not for --engine {}", args.engine);
+        Err(Self::command().error(ErrorKind::ArgumentConflict, refused))
+    }
+
     /// How many workers are started.
     pub(crate) fn started(&self) -> usize {
         let most = self.elastic.map(|range| range.most);
         most.unwrap_or(self.workers).get()
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Candle => "candle",
+            Self::Xla => "xla",
+        })
     }
 }
 
@@ -167,7 +247,7 @@ mod tests {
     use super::*;
 
     fn parse(args: &[&str]) -> Result<Args, clap::Error> {
-        Args::try_parse_from(std::iter::once(&"mnist").chain(args))
+        Args::read(std::iter::once(&"mnist").chain(args))
     }
 
     #[track_caller]
@@ -226,6 +306,17 @@ mod tests {
             check_refused(&[&format!("--elastic={wrong}")], &["--elastic", "MIN:MAX"]);
         }
         check_refused(&["--elastic=1:2", "--workers=2"], &["--workers"]);
+    }
+
+    #[test]
+    fn a_flag_for_another_engine_is_refused_with_both() {
+        check_refused(&["--devices=2"], &["--devices", "--engine candle"]);
+        for flag in ["--workers=2", "--sync-batch-norm", "--threads=1"] {
+            let name = flag.split('=').next().unwrap();
+            check_refused(&["--engine=xla", flag], &[name, "--engine xla"]);
+        }
+        let args = parse(&["--engine=xla", "--devices=2", "--platform=tpu"]).unwrap();
+        assert_eq!((args.devices, args.platform), (2, Platform::Tpu));
     }
 
     #[test]

@@ -163,6 +163,42 @@ pub(crate) enum Error {
     #[error("--sync-batch-norm is for --model resnet; {model} has no batch normalisation")]
     NothingToSynchronize { model: Kind },
 
+    /// The engine was left out of this build.
+    #[cfg(not(feature = "xla"))]
+    #[error(
+        "--engine xla is not in this build: cargo run --release -p mnist --features xla -- --engine xla"
+    )]
+    WithoutXla,
+
+    /// The program for XLA is of another network.
+    #[cfg(feature = "xla")]
+    #[error("--engine xla has --model cnn only: leave --model {model} away, or --engine xla")]
+    OtherNetwork { model: Kind },
+
+    /// The engine has one process, and was started as one of several.
+    #[cfg(feature = "xla")]
+    #[error(
+        "--engine xla trains in one process, and the environment describes several: start it alone"
+    )]
+    OneProcess,
+
+    /// Devices would have unequal parts of a batch.
+    #[cfg(feature = "xla")]
+    #[error(
+        "{batch} images cannot be divided evenly among {devices} devices: pass another --global-batch or --devices"
+    )]
+    UnevenBatch { batch: usize, devices: usize },
+
+    /// There is no plugin, or it failed.
+    #[cfg(feature = "xla")]
+    #[error(transparent)]
+    Plugin(#[from] meshwork_accel_tpu::Error),
+
+    /// The program could not be compiled or carried out.
+    #[cfg(feature = "xla")]
+    #[error(transparent)]
+    Program(#[from] meshwork_dtensor::Error),
+
     /// A learning rate given on the command line is no number above zero.
     #[error("must be a finite number above 0, such as 0.1")]
     LearningRate,

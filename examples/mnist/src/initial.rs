@@ -23,7 +23,7 @@ pub(crate) fn seed_variables(map: &VarMap, seed: u64) -> Result<(), Error> {
 
 /// Biases start at 0, what normal values are multiplied by at 1, weights uniformly with variance 1
 /// / inputs of a neuron (LeCun et al., Efficient BackProp, 1998).
-fn initial_values(name: &str, dims: &[usize], seed: u64) -> Vec<f32> {
+pub(crate) fn initial_values(name: &str, dims: &[usize], seed: u64) -> Vec<f32> {
     let &[neurons, _, ..] = dims else {
         let scales = name.ends_with("weight");
         return vec![f32::from(u8::from(scales)); dims.iter().product()];

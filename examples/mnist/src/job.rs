@@ -7,17 +7,28 @@ use meshwork_launcher::{Cores, Elastic, Launch, Outcome, Output};
 use meshwork_strategy::{EnvironmentResolver, JoinMode, MultiWorkerMirroredStrategy};
 use signal_hook::consts::SIGTERM;
 
-use crate::args::Args;
+use crate::args::{Args, Engine};
 use crate::error::Error;
 use crate::images::Images;
 use crate::keep::Keep;
-use crate::report::{self, Reporter};
+use crate::report::{self, Reporter, Sharers};
 use crate::settings::Settings;
 use crate::{plot, threads, train};
 
+/// Trains by the engine that was asked for.
+pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    match args.engine {
+        Engine::Candle => run_candle(args),
+        #[cfg(feature = "xla")]
+        Engine::Xla => crate::xla::run(args),
+        #[cfg(not(feature = "xla"))]
+        Engine::Xla => Err(Error::WithoutXla),
+    }
+}
+
 /// Trains as the worker that the environment says this process is. Else starts as many workers
 /// as asked for, and is itself the only one if that is one.
-pub(crate) fn run(args: &Args) -> Result<(), Error> {
+fn run_candle(args: &Args) -> Result<(), Error> {
     if !EnvironmentResolver::from_env().is_described() && args.started() > 1 {
         return start_workers(args);
     }
@@ -112,7 +123,8 @@ fn train(
     let mut reporter = Reporter::new(steps, args.epochs.get(), args.json.as_deref());
     let outcome = train::run(settings, &images, strategy, keep, &mut reporter)?;
     if strategy.is_chief() {
-        reporter.finish(&outcome, strategy.num_replicas_in_sync())?;
+        let workers = Sharers::Workers(strategy.num_replicas_in_sync());
+        reporter.finish(&outcome, workers)?;
         plot::write(&args.plot, &outcome.losses)?;
         report::announce_curve(&args.plot);
     }
@@ -120,7 +132,7 @@ fn train(
 }
 
 /// Checks that the results can be written, before minutes are spent on them.
-fn check_results(args: &Args) -> Result<(), Error> {
+pub(crate) fn check_results(args: &Args) -> Result<(), Error> {
     let files = [(Some(&args.plot), "--plot"), (args.json.as_ref(), "--json")];
     for (path, flag) in files {
         if let Some(path) = path {

@@ -18,6 +18,7 @@
 //! | [`model`], [`initial`], [`optimizer`] | the networks, the first values of its variables, how they are changed |
 //! | [`train`], [`keep`] | the loop, and what it goes on from after an interruption |
 //! | [`agreement`] | what all workers have to have alike |
+//! | `xla` | the same training as one compiled program, with the feature `xla` |
 //! | [`report`], [`plot`] | progress, the log for programs, the loss curve |
 //! | [`threads`], [`error`] | how many threads, what can go wrong |
 
@@ -36,11 +37,12 @@ mod report;
 mod settings;
 mod threads;
 mod train;
+#[cfg(feature = "xla")]
+mod xla;
 
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
 use mimalloc::MiMalloc;
 
 use args::Args;
@@ -52,7 +54,7 @@ use error::Error;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::of_process() {
         Ok(args) => args,
         Err(error) if error.use_stderr() => return failure(&args::usage_line(&error), 1),
         Err(help) => help.exit(),

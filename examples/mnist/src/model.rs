@@ -177,4 +177,4 @@ fn tensors(batch: Batch) -> Result<(Tensor, Tensor), Error> {
 }
 
 /// The classes of all data sets.
-const CLASSES: usize = 10;
+pub(crate) const CLASSES: usize = 10;

@@ -78,15 +78,20 @@ impl Momentum {
     /// Up to the given rate over the first steps, and in a straight line down to a fraction of it
     /// over the whole run.
     fn current_rate(&self) -> f64 {
-        let warm = ((self.done + 1) as f64 / WARM_UP as f64).min(1.0);
-        let progress = (self.done as f64 / self.steps as f64).min(1.0);
-        self.rate.value() * warm * (1.0 - (1.0 - LAST_FRACTION) * progress)
+        self.rate.value() * part_of_rate(self.done, self.steps)
     }
+}
+
+/// The part of the given rate after `done` of `steps` steps.
+pub(crate) fn part_of_rate(done: usize, steps: usize) -> f64 {
+    let warm = ((done + 1) as f64 / WARM_UP as f64).min(1.0);
+    let progress = (done as f64 / steps as f64).min(1.0);
+    warm * (1.0 - (1.0 - LAST_FRACTION) * progress)
 }
 
 /// How much of its velocity a variable keeps. Higher values learn no faster here, and amplify
 /// rounding.
-const INERTIA: f64 = 0.8;
+pub(crate) const INERTIA: f64 = 0.8;
 
 /// Steps until the full rate is reached; without them some seeds lose in one step what they learned
 /// in ten.

@@ -2,6 +2,7 @@
 
 mod json;
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,8 +25,17 @@ pub(crate) struct Step {
     pub(crate) samples: usize,
     /// Of the whole step: samples fetched, gradients computed and exchanged, variables updated.
     pub(crate) elapsed: Duration,
-    /// Gigabytes (10⁹) of gradients that were reduced in a second; 0 if nobody else was there.
-    pub(crate) allreduce_gbps: f64,
+    /// Gigabytes (10⁹) of gradients that were reduced in a second; 0 if nobody else was there, and
+    /// none where the step is one program.
+    pub(crate) allreduce_gbps: Option<f64>,
+}
+
+/// Who shared the batches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sharers {
+    Workers(usize),
+    #[cfg(feature = "xla")]
+    Devices(usize),
 }
 
 /// Where the steps of a run are reported.
@@ -68,6 +78,24 @@ impl Step {
     }
 }
 
+impl Sharers {
+    /// How many, and of what.
+    fn counted(self) -> (usize, &'static str) {
+        match self {
+            Self::Workers(count) => (count, "worker"),
+            #[cfg(feature = "xla")]
+            Self::Devices(count) => (count, "device"),
+        }
+    }
+}
+
+impl fmt::Display for Sharers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, one) = self.counted();
+        write!(f, "{count} {one}{}", if count == 1 { "" } else { "s" })
+    }
+}
+
 impl Reporter {
     /// For a run of `epochs` times `epoch_steps` steps, logged to the file `json` if there is one.
     pub(crate) fn new(epoch_steps: usize, epochs: usize, json: Option<&Path>) -> Self {
@@ -105,13 +133,13 @@ impl Reporter {
         self.report()?.step(step)
     }
 
-    /// Reports the end: `workers` workers came to `outcome`.
+    /// Reports the end: so many came to `outcome`.
     ///
     /// # Errors
     ///
     /// [`Error::Write`] if the log cannot be written.
-    pub(crate) fn finish(&mut self, outcome: &Outcome, workers: usize) -> Result<(), Error> {
-        self.report()?.finish(outcome, workers)
+    pub(crate) fn finish(&mut self, outcome: &Outcome, sharers: Sharers) -> Result<(), Error> {
+        self.report()?.finish(outcome, sharers)
     }
 
     fn report(&mut self) -> Result<&mut Report, Error> {
@@ -166,26 +194,25 @@ impl Report {
         self.json.as_mut().map_or(Ok(()), |json| json.step(step))
     }
 
-    /// Reports the end: `workers` workers came to `outcome`.
+    /// Reports the end: so many came to `outcome`.
     ///
     /// # Errors
     ///
     /// [`Error::Write`] if the file cannot be written.
-    fn finish(&mut self, outcome: &Outcome, workers: usize) -> Result<(), Error> {
+    fn finish(&mut self, outcome: &Outcome, sharers: Sharers) -> Result<(), Error> {
         if let Screen::Bar(bar) = &self.screen {
             bar.finish_and_clear();
         }
         let line = format!(
-            "test accuracy {:.2} % after {} steps in {:.1} s with {workers} {}",
+            "test accuracy {:.2} % after {} steps in {:.1} s with {sharers}",
             outcome.test_accuracy * 100.0,
             outcome.losses.len(),
             outcome.wall.as_secs_f64(),
-            if workers == 1 { "worker" } else { "workers" },
         );
         print_line(io::stdout(), &line);
         self.json
             .as_mut()
-            .map_or(Ok(()), |json| json.finish(outcome, workers))
+            .map_or(Ok(()), |json| json.finish(outcome, sharers))
     }
 }
 
@@ -203,12 +230,11 @@ pub(crate) fn print_line(mut stream: impl Write, line: &str) {
 }
 
 fn measurements(step: &Step) -> String {
-    format!(
-        "loss {:.4}  {:.0} samples/s  all-reduce {:.2} GB/s",
-        step.loss,
-        step.samples_per_second(),
-        step.allreduce_gbps
-    )
+    let (loss, speed) = (step.loss, step.samples_per_second());
+    match step.allreduce_gbps {
+        Some(gbps) => format!("loss {loss:.4}  {speed:.0} samples/s  all-reduce {gbps:.2} GB/s"),
+        None => format!("loss {loss:.4}  {speed:.0} samples/s"),
+    }
 }
 
 fn style() -> ProgressStyle {

@@ -239,15 +239,13 @@ impl Run<'_> {
         strategy.report_loss(f64::from(loss));
         self.batches.cursor = cursor;
         if strategy.is_chief() {
+            let reduced = strategy.communication_stats().since(before);
             let step = Step {
                 number,
                 loss,
                 samples: batch.global_len(),
                 elapsed: start.elapsed(),
-                allreduce_gbps: strategy
-                    .communication_stats()
-                    .since(before)
-                    .gigabytes_per_second(),
+                allreduce_gbps: Some(reduced.gigabytes_per_second()),
             };
             self.reporter.step(&step)?;
         }
@@ -383,4 +381,4 @@ const SETTINGS: &str = "settings";
 const ENDING: &str = "ending";
 
 /// Small enough for the activations to stay in the cache.
-const TEST_BATCH: usize = 100;
+pub(crate) const TEST_BATCH: usize = 100;

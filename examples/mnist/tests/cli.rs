@@ -1,5 +1,7 @@
 //! The program as its user sees it, on a data set of a few made-up images.
 
+#[path = "cli/digits.rs"]
+mod digits;
 #[path = "cli/launchers.rs"]
 mod launchers;
 
@@ -11,7 +13,8 @@ use std::process::{Command, Output, Stdio};
 
 use meshwork_strategy::JobSecret;
 use serde_json::Value;
-use tempfile::TempDir;
+
+use digits::{data_folder, logged, losses};
 
 #[test]
 fn a_run_logs_every_step_and_its_result_and_draws_the_curve() {
@@ -90,20 +93,6 @@ fn losses_and_accuracy(folder: &Path, args: &[&str]) -> (Vec<f64>, Value) {
         .and_then(|workers| workers.split(':').next_back());
     assert_eq!(Some(&*last["workers"].to_string()), started, "{last}");
     (losses(&steps), last["test_accuracy"].clone())
-}
-
-/// The steps in a log, and the result.
-fn logged(log: &Path) -> (Vec<Value>, Value) {
-    let log = fs::read_to_string(log).expect("a log");
-    let lines = log.lines().map(serde_json::from_str::<Value>);
-    let mut lines: Vec<Value> = lines.collect::<Result<_, _>>().expect("lines of JSON");
-    let last = lines.pop().expect("a result");
-    (lines, last)
-}
-
-fn losses(steps: &[Value]) -> Vec<f64> {
-    let losses = steps.iter().filter_map(|step| step["loss"].as_f64());
-    losses.collect()
 }
 
 #[test]
@@ -419,6 +408,20 @@ fn workers_with_other_data_or_other_options_are_named_on_all() {
     }
 }
 
+#[cfg(not(feature = "xla"))]
+#[test]
+fn an_engine_that_is_not_in_this_build_says_how_to_have_it() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mnist"));
+    let output = command.args(["--engine", "xla"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let remedy = "cargo run --release -p mnist --features xla -- --engine xla";
+    assert!(
+        stderr.lines().count() == 1 && stderr.contains(remedy),
+        "{stderr}"
+    );
+}
+
 #[test]
 fn help_is_no_mistake() {
     let output = mnist(Path::new("."), &["--help"]);
@@ -474,32 +477,6 @@ fn command(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// A folder with 40 training and 10 test images, plain files: digit d is a bright row at height 2
-/// d.
-fn data_folder() -> TempDir {
-    let folder = tempfile::tempdir().expect("a new folder");
-    for (name, count) in [("train", 40u8), ("t10k", 10)] {
-        let digits: Vec<u8> = (0..count).map(|index| index % 10).collect();
-        let mut images = header(0x0803, &[count.into(), 28, 28]);
-        for &digit in &digits {
-            let row = |y: u8| [if y / 2 == digit { 255 } else { 0 }; 28];
-            images.extend((0..28).flat_map(row));
-        }
-        let labels = [header(0x0801, &[count.into()]), digits].concat();
-        fs::write(
-            folder.path().join(format!("{name}-images-idx3-ubyte")),
-            images,
-        )
-        .expect("a new file");
-        fs::write(
-            folder.path().join(format!("{name}-labels-idx1-ubyte")),
-            labels,
-        )
-        .expect("a new file");
-    }
-    folder
-}
-
 /// Records of CIFAR-10, each with one bright channel.
 fn records(count: u8) -> Vec<u8> {
     let record = |index: u8| {
@@ -508,11 +485,4 @@ fn records(count: u8) -> Vec<u8> {
         std::iter::once(index % 10).chain(pixels)
     };
     (0..count).flat_map(record).collect()
-}
-
-fn header(magic: u32, dims: &[u32]) -> Vec<u8> {
-    std::iter::once(&magic)
-        .chain(dims)
-        .flat_map(|word| word.to_be_bytes())
-        .collect()
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::Step;
+use super::{Sharers, Step};
 use crate::error::Error;
 use crate::train::Outcome;
 
@@ -44,12 +44,13 @@ impl JsonLog {
         }))
     }
 
-    pub(super) fn finish(&mut self, outcome: &Outcome, workers: usize) -> Result<(), Error> {
+    pub(super) fn finish(&mut self, outcome: &Outcome, sharers: Sharers) -> Result<(), Error> {
+        let (count, one) = sharers.counted();
         self.line(&json!({
             "final": true,
             "test_accuracy": outcome.test_accuracy,
             "wall_s": outcome.wall.as_secs_f64(),
-            "workers": workers,
+            (format!("{one}s")): count,
         }))
     }
 
@@ -78,7 +79,7 @@ mod tests {
             loss: 2.5,
             samples: 64,
             elapsed,
-            allreduce_gbps: 1.0,
+            allreduce_gbps: Some(1.0),
         })
         .unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
@@ -96,7 +97,7 @@ mod tests {
                 test_accuracy: 0.5,
                 wall,
             },
-            3,
+            Sharers::Workers(3),
         )
         .unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
