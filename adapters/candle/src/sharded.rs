@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use candle_core::{DType, Tensor, Var};
 use candle_nn::VarMap;
 use meshwork_strategy::sharded::{
-    ElementWise, ShardedCheckpoints, ShardedVariables, Sharding, UnitSpec,
+    ElementWise, Regrouped, ShardedCheckpoints, ShardedVariables, Sharding, UnitSpec,
 };
 use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp, VariableSpec};
 
@@ -248,6 +248,54 @@ impl<O: ElementWise> Sharded<O> {
             .strategy
             .run(|replica| variables.load(replica, checkpoints))?;
         Ok(step.into_first())
+    }
+
+    /// Goes on with the workers that are left, if a loss is the reason for `error`: divides state
+    /// and gradients anew among them, and brings the variables to the values of the last step that
+    /// any of them has made, where [`Sharding::with_neighbour_copies`] keeps each part twice.
+    ///
+    /// [`steps`](Self::steps) says which step is the next, from its first pass on, and
+    /// [`worker`](Self::worker) and [`workers`](Self::workers) who is left: divide its samples
+    /// among these.
+    ///
+    /// ```
+    /// use candle_core::{DType, Device, Tensor};
+    /// use candle_nn::{Module, VarBuilder, VarMap, linear, loss};
+    /// use meshwork_candle::{Error, Sharded};
+    /// use meshwork_strategy::MultiWorkerMirroredStrategy;
+    /// use meshwork_strategy::sharded::{AdamW, Regrouped, Shard, ShardedCheckpoints, Sharding};
+    ///
+    /// let checkpoints = ShardedCheckpoints::new("checkpoints");
+    /// let strategy = MultiWorkerMirroredStrategy::elastic_from_env()?;
+    /// let vars = VarMap::new();
+    /// let model = linear(1, 1, VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
+    /// let sharding = Sharding::new(Shard::Optimizer).with_neighbour_copies();
+    /// let mut training = Sharded::with_strategy(strategy, &vars, AdamW::new(0.1), sharding)?;
+    /// while training.steps() < 100 {
+    ///     let inputs = Tensor::new(&[[training.worker() as f32 + 1.0]], &Device::Cpu)?;
+    ///     let loss = loss::mse(&model.forward(&inputs)?, &(&inputs * 3.0)?)?;
+    ///     if let Err(error) = training.backward_step(&loss)
+    ///         && training.go_on(error)? != Regrouped::Kept
+    ///     {
+    ///         // Two neighbours were lost together.
+    ///         training.load(&checkpoints)?.expect("this training saves");
+    ///     }
+    /// }
+    /// training.leave()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `error` where the strategy is not [elastic](MultiWorkerMirroredStrategy::elastic), or it is
+    /// this worker's own; [`Error::Strategy`] where too few are left.
+    pub fn go_on(&mut self, error: Error) -> Result<Regrouped, Error> {
+        let Error::Strategy(error) = error else {
+            return Err(error);
+        };
+        let regrouped = self.variables.go_on(&mut self.strategy, error)?;
+        // Of passes that are made again, and of a step that others may have ended.
+        (self.loss, self.norm) = (0.0, None);
+        Ok(regrouped)
     }
 
     /// Leaves the job: returns when what is being saved is whole, and all workers have finished.

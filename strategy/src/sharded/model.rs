@@ -10,7 +10,6 @@ use meshwork_collectives::{Group, Rank};
 use super::checkpoint::Saving;
 use super::exchange::{Exchange, Staging};
 use super::held::{Kind, Whose};
-use super::lent::Lent;
 use super::mesh::ShardMesh;
 use super::optimizer::ElementWise;
 use super::partition::Which;
@@ -442,20 +441,10 @@ impl<O: ElementWise> ShardedModel<O> {
         Ok(computed)
     }
 
-    /// Takes the parameters of the only unit from a model library, with the chief's values.
-    pub(super) fn lend(
-        &mut self,
-        group: &mut Group,
-        parameters: Box<dyn Lent>,
-    ) -> Result<(), Error> {
+    /// Gives the only unit, which a model library has, the chief's values.
+    pub(super) fn take_chiefs(&mut self, group: &mut Group) -> Result<(), Error> {
         let exchange = self.exchange(0);
-        let unit = &mut self.units[0];
-        let held = unit.here()?;
-        held.parameters = Tensors::Lent(parameters);
-        if let Tensors::Whole(_) = held.gradients {
-            held.gradients = Tensors::NONE;
-        }
-        unit.start(group, move |group, held| {
+        self.units[0].start(group, move |group, held| {
             let all = held.parameters.all_rows();
             let mut all = all.expect("what is lent is whole");
             exchange.broadcast(group, &mut all)
