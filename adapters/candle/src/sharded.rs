@@ -110,12 +110,30 @@ impl<O: ElementWise> Sharded<O> {
     /// As [`with_strategy`](Self::with_strategy).
     #[doc(alias = "requires_grad")]
     pub fn with_frozen(
-        mut strategy: MultiWorkerMirroredStrategy,
+        strategy: MultiWorkerMirroredStrategy,
         vars: &VarMap,
         is_frozen: impl Fn(&str) -> bool,
         optimizer: O,
         sharding: impl Into<Sharding>,
     ) -> Result<Self, Error> {
+        let (training, _) = Self::elastic(strategy, vars, is_frozen, optimizer, sharding)?;
+        Ok(training)
+    }
+
+    /// The same on a strategy that is [elastic](MultiWorkerMirroredStrategy::elastic), of a
+    /// training that others may have begun: `Regrouped::Kept` says that the variables have their
+    /// values, [`New`](Regrouped::New) that they have the chief's. How such a training is run,
+    /// [`ShardedStack::elastic`](crate::ShardedStack::elastic) shows.
+    ///
+    /// # Errors
+    /// As [`with_strategy`](Self::with_strategy).
+    pub fn elastic(
+        mut strategy: MultiWorkerMirroredStrategy,
+        vars: &VarMap,
+        is_frozen: impl Fn(&str) -> bool,
+        optimizer: O,
+        sharding: impl Into<Sharding>,
+    ) -> Result<(Self, Regrouped), Error> {
         let (frozen, trained): (Vec<_>, Vec<_>) = distinct(vars)
             .into_iter()
             .partition(|(name, _)| is_frozen(name));
@@ -124,16 +142,24 @@ impl<O: ElementWise> Sharded<O> {
         let lent =
             LentTensors::new(all.map(|(name, var)| (name.as_str(), var.as_tensor().clone())));
         let lent = lent.inspect_err(|error| strategy.abort(error))?;
-        let sharding = sharding.into();
-        let variables =
-            ShardedVariables::new(&mut strategy, sharding, spec, Box::new(lent), optimizer)?;
-        Ok(Self {
+        let (lent, sharding) = (Box::new(lent), sharding.into());
+        let variables = ShardedVariables::elastic(&strategy, sharding, spec, lent, optimizer);
+        let mut variables = variables.inspect_err(|error| strategy.abort(error))?;
+        let regrouped = match variables.regroup(&mut strategy) {
+            Ok(regrouped) => regrouped,
+            Err(error) => variables.go_on(&mut strategy, error)?,
+        };
+        if regrouped == Regrouped::New {
+            strategy.run(|replica| variables.initialize(replica))?;
+        }
+        let training = Self {
             strategy,
             variables,
             trained,
             norm: None,
             loss: 0.0,
-        })
+        };
+        Ok((training, regrouped))
     }
 
     /// The backward pass of this worker's `loss`, and a step with the mean of all workers'
@@ -296,6 +322,17 @@ impl<O: ElementWise> Sharded<O> {
         // Of passes that are made again, and of a step that others may have ended.
         (self.loss, self.norm) = (0.0, None);
         Ok(regrouped)
+    }
+
+    /// Lets processes in that wait to train too ([`elastic`](Self::elastic)), and divides state and
+    /// gradients anew among all. All workers call it behind each step; they look for newcomers
+    /// about four times in a second. `None` where nobody has come.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], to be given to [`go_on`](Self::go_on).
+    #[track_caller]
+    pub fn admit(&mut self) -> Result<Option<Regrouped>, Error> {
+        Ok(self.variables.admit(&mut self.strategy)?)
     }
 
     /// Leaves the job: returns when what is being saved is whole, and all workers have finished.

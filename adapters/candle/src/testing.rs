@@ -8,22 +8,35 @@ use meshwork_strategy::{
     CommunicationOptions, JobSecret, JoinMode, MultiWorkerMirroredStrategy, TfConfigResolver,
 };
 
-/// Runs a program on workers that meet by their addresses: those of `Group::local` cannot go on
-/// without one.
-pub(crate) fn elastic<R: Send>(
-    workers: usize,
-    program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
-) -> Vec<R> {
-    let addresses = free_addresses(workers);
-    let secret = JobSecret::generate().unwrap();
-    let run = |worker: usize| {
+/// How workers find each other.
+pub(crate) struct Job {
+    addresses: Vec<String>,
+    secret: JobSecret,
+}
+
+impl Job {
+    pub(crate) fn join(&self, worker: usize, entry: JoinMode) -> MultiWorkerMirroredStrategy {
+        let addresses = &self.addresses;
         let resolver = TfConfigResolver::from_json(format!(
             r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{worker}}}}}"#
         ));
         let options = CommunicationOptions::new().with_pair(TwoMemberPolicy::Chief);
-        let (secret, entry) = (secret.clone(), JoinMode::Founding);
-        program(MultiWorkerMirroredStrategy::elastic(&resolver, secret, options, entry).unwrap())
+        let secret = self.secret.clone();
+        MultiWorkerMirroredStrategy::elastic(&resolver, secret, options, entry).unwrap()
+    }
+}
+
+/// Runs a program on workers that meet by their addresses: those of `Group::local` cannot go on
+/// without one.
+pub(crate) fn elastic<R: Send>(
+    workers: usize,
+    program: impl Fn(&Job, MultiWorkerMirroredStrategy) -> R + Sync,
+) -> Vec<R> {
+    let job = Job {
+        addresses: free_addresses(workers),
+        secret: JobSecret::generate().unwrap(),
     };
+    let run = |worker: usize| program(&job, job.join(worker, JoinMode::Founding));
     thread::scope(|scope| {
         let run = &run;
         let threads = (0..workers).map(|worker| scope.spawn(move || run(worker)));

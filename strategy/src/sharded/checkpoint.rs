@@ -287,7 +287,7 @@ impl<O: ElementWise> ShardedModel<O> {
             }
             self.share_rows(group, index, Which::All)?;
         }
-        self.count_values();
+        self.count_values()?;
         self.steps = step;
         Ok(Some(self.steps))
     }

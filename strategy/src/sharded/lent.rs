@@ -214,10 +214,7 @@ impl<O: ElementWise> ShardedVariables<O> {
         replica: &mut ReplicaContext<'_>,
         checkpoints: &ShardedCheckpoints,
     ) -> Result<Option<u64>, Error> {
-        let step = self.model.load(replica, checkpoints)?;
-        // The library reads them without asking.
-        self.model.units[UNIT].here()?;
-        Ok(step)
+        self.model.load(replica, checkpoints)
     }
 }
 

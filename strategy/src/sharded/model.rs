@@ -165,8 +165,7 @@ impl<O: ElementWise> ShardedModel<O> {
             }
             self.share_rows(group, index, Which::All)?;
         }
-        self.count_values();
-        Ok(())
+        self.count_values()
     }
 
     /// Computes with the parameters of a unit, which are gathered before, and freed behind it: for
@@ -449,9 +448,7 @@ impl<O: ElementWise> ShardedModel<O> {
             let mut all = all.expect("what is lent is whole");
             exchange.broadcast(group, &mut all)
         })?;
-        self.units[0].here()?;
-        self.count_values();
-        Ok(())
+        self.count_values()
     }
 }
 

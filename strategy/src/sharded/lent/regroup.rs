@@ -88,6 +88,18 @@ impl<O: ElementWise> ShardedVariables<O> {
         self.model.go_on(strategy, error)
     }
 
+    /// Lets processes in that wait to train too: see [`ShardedModel::admit`].
+    ///
+    /// # Errors
+    /// Those of [`ShardedModel::admit`].
+    #[track_caller]
+    pub fn admit(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+    ) -> Result<Option<Regrouped>, Error> {
+        self.model.admit(strategy)
+    }
+
     /// Gives the variables, on every worker, the values that they have on the chief.
     ///
     /// # Errors

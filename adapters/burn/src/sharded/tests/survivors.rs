@@ -34,7 +34,7 @@ fn ends((mut strategy, mut sharded, mut network): Worker) -> Vec<Vec<f32>> {
 /// One worker is lost between the passes of the second step.
 fn without_one(workers: usize, shard: Shard) -> Vec<Vec<Vec<f32>>> {
     let met = Barrier::new(workers);
-    let ended = elastic(workers, |strategy| {
+    let ended = elastic(workers, |_, strategy| {
         let (mut strategy, mut sharded, network) = begin(strategy, shard);
         let network = step(&mut strategy, &mut sharded, network, 0, 2);
         let worker = strategy.rank().index();

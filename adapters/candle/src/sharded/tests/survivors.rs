@@ -45,7 +45,7 @@ fn ends((model, mut training): (Model, Sharded<AdamW>)) -> Trained {
 /// One worker is lost between the passes of the second step.
 fn without_one(workers: usize, shard: Shard) -> Vec<Trained> {
     let met = Barrier::new(workers);
-    let ended = elastic(workers, |strategy| {
+    let ended = elastic(workers, |_, strategy| {
         let (model, mut training) = begin(strategy, shard);
         step(&model, &mut training, 0).unwrap();
         let worker = training.worker();
