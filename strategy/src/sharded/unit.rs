@@ -62,6 +62,11 @@ impl ShardedUnit {
         !self.spec.trainable().is_empty()
     }
 
+    /// Of each tensor that is trained, whether workers that compute a replica have parts of it.
+    pub(super) fn cuts(&self) -> impl Iterator<Item = bool> {
+        (0..self.spec.trainable().len()).map(|tensor| self.spec.is_cut(tensor))
+    }
+
     /// Its numbers, when the operation that has them is done.
     pub(super) fn here(&mut self) -> Result<&mut Held, Error> {
         if let Some(pending) = self.pending.take() {
