@@ -201,6 +201,8 @@ const PURE: &[&str] = &[
     "strategy/src/low_communication/quorum/follower",
     "strategy/src/low_communication/rounds",
     "strategy/src/low_communication/standing",
+    "strategy/src/sharded/cut",
+    "strategy/src/sharded/relayout/plan",
     "strategy/src/state_transfer/manifest",
     "strategy/src/state_transfer/parts",
     "strategy/src/state_transfer/plan",

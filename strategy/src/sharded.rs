@@ -50,6 +50,7 @@
 
 mod agreement;
 mod checkpoint;
+mod cut;
 mod exchange;
 mod held;
 mod lent;
@@ -62,6 +63,7 @@ mod regroup;
 mod relayout;
 mod stack;
 mod survivors;
+mod tensor_parallel;
 mod tensors;
 mod unit;
 mod unit_spec;

@@ -149,9 +149,9 @@ struct Transfer<'a, 'b> {
 
 /// A chunk that is not what it was stated to be.
 #[derive(Clone, Copy, Debug)]
-struct Fault {
-    chunk: usize,
-    giver: Rank,
+pub(crate) struct Fault {
+    pub(crate) chunk: usize,
+    pub(crate) giver: Rank,
 }
 
 impl<'a, 'b> Transfer<'a, 'b> {
@@ -247,26 +247,7 @@ impl<'a, 'b> Transfer<'a, 'b> {
 
     /// Tells all whether a chunk was wrong, and notes what the takers hold now.
     fn conclude(&mut self, pass: &[Delivery], fault: Option<Fault>) -> Result<(), Error> {
-        let own = match fault {
-            Some(Fault { chunk, giver }) => [chunk as u64 + 1, giver.number().into()],
-            None => [0, 0],
-        };
-        let mut words = vec![0; own.len() * self.group.world() as usize];
-        self.group.all_gather(&own, &mut words)?;
-        let (reports, _) = words.as_chunks::<2>();
-        for [chunk, giver] in reports {
-            let is_giver = |rank: &Rank| u64::from(rank.number()) == *giver;
-            let giver = self.terms.gift.givers.iter().copied().find(is_giver);
-            if let (Some(chunk), Some(giver)) = (chunk.checked_sub(1), giver) {
-                let chunks = self.terms.manifest.chunks();
-                let error = StateError::Chunk {
-                    giver,
-                    chunk,
-                    chunks,
-                };
-                return Err(blame(self.group, giver, error));
-            }
-        }
+        tell_fault(self.group, fault, self.terms.manifest.chunks())?;
         for Delivery { chunks, to, .. } in pass {
             for taker in &mut self.takers {
                 if *to == Recipient::All || *to == Recipient::Taker(taker.rank) {
@@ -276,6 +257,37 @@ impl<'a, 'b> Transfer<'a, 'b> {
         }
         Ok(())
     }
+}
+
+/// Tells all whether one of so many chunks was wrong, which ends the group.
+///
+/// # Errors
+/// [`StateError::Chunk`] if one was, [`Error::Group`].
+pub(crate) fn tell_fault(
+    group: &mut Group,
+    fault: Option<Fault>,
+    chunks: usize,
+) -> Result<(), Error> {
+    let own = match fault {
+        Some(Fault { chunk, giver }) => [chunk as u64 + 1, giver.number().into()],
+        None => [0, 0],
+    };
+    let mut words = vec![0; own.len() * group.world() as usize];
+    group.all_gather(&own, &mut words)?;
+    let (reports, _) = words.as_chunks::<2>();
+    for [chunk, giver] in reports {
+        let is_giver = |rank: &Rank| u64::from(rank.number()) == *giver;
+        let giver = Rank::all(group.world()).find(is_giver);
+        if let (Some(chunk), Some(giver)) = (chunk.checked_sub(1), giver) {
+            let error = StateError::Chunk {
+                giver,
+                chunk,
+                chunks,
+            };
+            return Err(blame(group, giver, error));
+        }
+    }
+    Ok(())
 }
 
 /// The giver at fault ends with this error, which the others hear of while they wait.

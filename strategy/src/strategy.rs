@@ -9,6 +9,7 @@ mod reductions;
 #[cfg(feature = "status")]
 mod status;
 mod steps;
+mod tensor_parallel;
 mod training;
 
 use std::fmt::Display;
@@ -35,6 +36,8 @@ use crate::{
 
 use devices::mesh_of;
 pub use elastic::{Change, Progress, Training};
+use tensor_parallel::Split;
+pub(crate) use tensor_parallel::TensorDimension;
 use training::Elastic;
 pub use training::JoinMode;
 
@@ -57,6 +60,8 @@ pub struct MultiWorkerMirroredStrategy {
     cluster: Option<(WorkerPlacement, Task)>,
     /// Only where workers may be lost and others come in.
     elastic: Option<Elastic>,
+    /// Only where several workers compute one replica.
+    split: Option<Split>,
     pub(crate) meter: Arc<Meter>,
     /// This worker's address in etcd.
     #[cfg(feature = "etcd")]
@@ -153,6 +158,7 @@ impl MultiWorkerMirroredStrategy {
             options: CommunicationOptions::new(),
             cluster: None,
             elastic: None,
+            split: None,
             meter: Meter::new(),
             #[cfg(feature = "etcd")]
             registration: None,
@@ -318,7 +324,11 @@ impl MultiWorkerMirroredStrategy {
     #[track_caller]
     pub fn leave(self) -> Result<(), Error> {
         let (elastic, rank) = (self.is_elastic(), self.rank());
-        match self.group.leave() {
+        let group = match self.split {
+            Some(split) => split.joined,
+            None => self.group,
+        };
+        match group.leave() {
             // Behind the last step nobody is needed any more.
             Err(error) if elastic && training::others_have_ended(&error, rank) => Ok(()),
             left => Ok(left?),
@@ -328,7 +338,11 @@ impl MultiWorkerMirroredStrategy {
     /// Ends the training on all workers, which report `reason` as this worker's: for a failure
     /// outside a step, such as data that cannot be read.
     pub fn abort(&mut self, reason: impl Display) {
-        self.group.abort(reason.to_string());
+        let reason = reason.to_string();
+        if let Some(split) = &mut self.split {
+            split.joined.abort(reason.clone());
+        }
+        self.group.abort(reason);
     }
 
     /// How many replicas train together, those of all workers.
@@ -454,7 +468,7 @@ impl MultiWorkerMirroredStrategy {
     /// Tells the other workers about an error before it is returned.
     pub(crate) fn abort_on_error<R, E: Display>(&mut self, result: Result<R, E>) -> Result<R, E> {
         if let Err(error) = &result
-            && self.group.world() > 1
+            && (self.group.world() > 1 || self.split.is_some())
         {
             // Changes nothing if the group has failed already, which then is the error.
             self.abort(error);

@@ -1,5 +1,5 @@
-//! Sharded trainings of real processes, of which some are killed: those who are left go on from
-//! copies in memory, with the bits of a checkpoint; of two neighbours, from the last checkpoint.
+//! Sharded trainings of real processes, of which some are killed, and others come later: all go on
+//! with parts from memory, with the bits of a checkpoint; of two neighbours, from the last checkpoint.
 #![cfg(target_os = "linux")]
 #![expect(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 
-use meshwork_collectives::{Group, JobSecret};
+use meshwork_collectives::{Group, GroupConfig, JobSecret};
 use meshwork_strategy::sharded::{
     AdamW, Regrouped, Shard, ShardedCheckpoints, ShardedModel, Sharding, UnitSpec,
 };
@@ -32,14 +32,14 @@ const SAMPLES: usize = 120;
 const BATCH: usize = 12;
 /// Steps from one checkpoint to the next.
 const SAVED: u64 = 4;
-/// Steps that are made after a loss.
+/// Steps that are made after workers have changed.
 const MORE: u64 = 10;
 
 /// A model of three units, whose gradients say which samples they are of.
 struct Fit {
     model: ShardedModel<AdamW>,
     cursor: Cursor,
-    /// The last step, once workers were lost.
+    /// The last step, once workers have changed.
     last: Option<u64>,
     checkpoints: ShardedCheckpoints,
 }
@@ -84,7 +84,7 @@ impl Fit {
         }
     }
 
-    /// Workers were lost.
+    /// Workers were lost, or others came.
     fn goes_on(
         &mut self,
         strategy: &mut MultiWorkerMirroredStrategy,
@@ -123,12 +123,12 @@ impl Training for Fit {
                 strategy.run(|replica| model.initialize(replica, initial))?;
             }
         }
-        match change.cause() {
-            Some(_) => self.goes_on(strategy, &regrouped),
-            None => {
+        match change.survivors() {
+            0 => {
                 self.cursor = cursor_after(strategy, self.model.steps())?;
                 Ok(())
             }
+            1.. => self.goes_on(strategy, &regrouped),
         }
     }
 
@@ -197,18 +197,26 @@ type Train = fn(&mut MultiWorkerMirroredStrategy, &mut Fit) -> Result<(), Error>
 
 /// Without `train`: by a loop of its own.
 fn by_hand(strategy: &mut MultiWorkerMirroredStrategy, fit: &mut Fit) -> Result<(), Error> {
-    assert_eq!(fit.model.regroup(strategy)?, Regrouped::New);
-    let model = &mut fit.model;
-    strategy.run(|replica| model.initialize(replica, initial))?;
-    loop {
-        match fit.step(strategy) {
-            Ok(Progress::Step) => {}
-            Ok(Progress::Done) => return Ok(()),
-            Err(error) => {
-                let regrouped = fit.model.go_on(strategy, error)?;
-                fit.goes_on(strategy, &regrouped)?;
-            }
+    match fit.model.regroup(strategy)? {
+        Regrouped::New => {
+            let model = &mut fit.model;
+            strategy.run(|replica| model.initialize(replica, initial))?;
         }
+        // It has come later.
+        kept @ (Regrouped::Kept | Regrouped::Lost { .. }) => fit.goes_on(strategy, &kept)?,
+    }
+    loop {
+        let admitted = match fit.step(strategy) {
+            Ok(Progress::Step) => fit.model.admit(strategy),
+            Ok(Progress::Done) => return Ok(()),
+            Err(error) => Err(error),
+        };
+        let regrouped = match admitted {
+            Ok(None) => continue,
+            Ok(Some(regrouped)) => regrouped,
+            Err(error) => fit.model.go_on(strategy, error)?,
+        };
+        fit.goes_on(strategy, &regrouped)?;
     }
 }
 
@@ -257,36 +265,61 @@ fn expected(shard: Shard, steps: u64, workers: u32, left: u32) -> String {
     format!("{:016x}", run(left, steps + MORE))
 }
 
+type Worker = (Child, BufReader<ChildStdout>);
+
 struct Job {
-    workers: Vec<Option<(Child, BufReader<ChildStdout>)>>,
+    workers: Vec<Option<Worker>>,
     folder: tempfile::TempDir,
+    addresses: Vec<String>,
+    secret: JobSecret,
+    test: &'static str,
+    shard: Shard,
+    /// How many begin it, and how many there may be.
+    sizes: String,
 }
 
 impl Job {
-    fn start(test: &str, shard: Shard, workers: usize) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+    fn start(test: &'static str, shard: Shard, workers: usize) -> Self {
         let held: Vec<_> = (0..workers).map(|_| free()).collect();
-        let addresses: Vec<String> = held.iter().map(|(address, ..)| address.clone()).collect();
-        drop(held);
-        let secret = JobSecret::generate().unwrap();
-        let start = |rank: usize| {
-            let cluster = format!(
-                r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{rank}}}}}"#
-            );
-            let mut worker = Command::new(env::current_exe().unwrap())
-                .args(["--exact", test, "--test-threads=1", "--nocapture"])
-                .env(FOLDER, folder.path())
-                .env(SHARD, format!("{shard:?}"))
-                .env("TF_CONFIG", cluster)
-                .env(JobSecret::ENV, secret.to_hex().as_str())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
-            let lines = BufReader::new(worker.stdout.take().unwrap());
-            Some((worker, lines))
+        let mut job = Self {
+            workers: Vec::new(),
+            folder: tempfile::tempdir().unwrap(),
+            addresses: held.iter().map(|(address, ..)| address.clone()).collect(),
+            secret: JobSecret::generate().unwrap(),
+            test,
+            shard,
+            sizes: format!("{workers}:{}", workers + 1),
         };
-        let workers = (0..workers).map(start).collect();
-        Self { workers, folder }
+        drop(held);
+        for rank in 0..workers {
+            let cluster = format!(
+                r#"{{"cluster":{{"worker":{:?}}},"task":{{"type":"worker","index":{rank}}}}}"#,
+                job.addresses
+            );
+            job.start_worker("TF_CONFIG", &cluster);
+        }
+        job
+    }
+
+    /// Starts one more, which asks the others to let it in.
+    fn grow(&mut self) {
+        let seeds = self.addresses.join(",");
+        self.start_worker(GroupConfig::SEEDS_ENV, &seeds);
+    }
+
+    fn start_worker(&mut self, variable: &str, value: &str) {
+        let mut worker = Command::new(env::current_exe().unwrap())
+            .args(["--exact", self.test, "--test-threads=1", "--nocapture"])
+            .env(FOLDER, self.folder.path())
+            .env(SHARD, format!("{:?}", self.shard))
+            .env(variable, value)
+            .env(GroupConfig::WORKERS_ENV, &self.sizes)
+            .env(JobSecret::ENV, self.secret.to_hex().as_str())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(worker.stdout.take().unwrap());
+        self.workers.push(Some((worker, lines)));
     }
 
     /// Reads what a worker prints up to a line that begins so, and returns the rest of it.
@@ -401,4 +434,36 @@ fn when_two_neighbours_are_killed_the_last_checkpoint_is_what_remains() {
     assert!(steps >= SAVED && steps.is_multiple_of(SAVED), "{steps}");
     assert!(job.folder.path().read_dir().unwrap().next().is_some());
     job.ends_as(&expected(shard, steps, 5, 3));
+}
+
+#[test]
+fn a_newcomer_gets_its_part_of_a_training_that_goes_on() {
+    if has_trained(|strategy, fit| strategy.train(fit)) {
+        return;
+    }
+    let test = "a_newcomer_gets_its_part_of_a_training_that_goes_on";
+    for shard in [Shard::Optimizer, Shard::Gradients, Shard::Parameters] {
+        let mut job = Job::start(test, shard, 2);
+        job.reaches(0, "step 5");
+        job.grow();
+        let (steps, regrouped) = job.all_reach("after ");
+        assert_eq!(regrouped, "Kept");
+        assert!(steps >= 5, "{steps}");
+        job.ends_as(&expected(shard, steps, 2, 3));
+    }
+}
+
+#[test]
+fn a_program_with_a_loop_of_its_own_takes_a_newcomer_in() {
+    if has_trained(by_hand) {
+        return;
+    }
+    let test = "a_program_with_a_loop_of_its_own_takes_a_newcomer_in";
+    let shard = Shard::Parameters;
+    let mut job = Job::start(test, shard, 2);
+    job.reaches(1, "step 5");
+    job.grow();
+    let (steps, regrouped) = job.all_reach("after ");
+    assert_eq!(regrouped, "Kept");
+    job.ends_as(&expected(shard, steps, 2, 3));
 }

@@ -92,6 +92,9 @@ mod params;
 mod sharded;
 mod stack;
 mod tensor;
+#[cfg(test)]
+#[path = "../../candle/src/testing.rs"]
+mod testing;
 mod unit;
 mod values;
 mod visits;

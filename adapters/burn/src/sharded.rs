@@ -1,6 +1,8 @@
 //! `ShardedParams`: burn modules trained with a part of the optimizer's state, and of gradients, in
 //! each worker.
 
+mod regroup;
+
 use std::collections::BTreeMap;
 
 use burn_core::module::{Module, ParamId};
@@ -75,9 +77,27 @@ impl<O: ElementWise> ShardedParams<O> {
         optimizer: O,
         sharding: impl Into<Sharding>,
     ) -> Result<(Self, M), Error> {
+        let sharded = Self::elastic(strategy, &module, optimizer, sharding);
+        let mut sharded = sharded.inspect_err(|error| strategy.abort(error))?;
+        let (_, module) = sharded.regroup(strategy, module)?;
+        let module = strategy.run(|replica| sharded.initialize(replica, module))?;
+        Ok((sharded, module.into_first()))
+    }
+
+    /// The same before the training is divided among the workers: the first
+    /// [`regroup`](Self::regroup) does that. With parameters of other workers' if it is one of a
+    /// training that others have begun.
+    ///
+    /// # Errors
+    /// [`Error::ElementType`]; [`Error::Read`]; [`Error::Strategy`] for parameters in parts.
+    pub fn elastic<M: Module>(
+        strategy: &MultiWorkerMirroredStrategy,
+        module: &M,
+        optimizer: O,
+        sharding: impl Into<Sharding>,
+    ) -> Result<Self, Error> {
         let mut path = Path::default();
-        let found = survey(&module, &mut path)?;
-        let places = places_of(&found);
+        let found = survey(module, &mut path)?;
         let of = |is_trained: bool| {
             let those = found
                 .iter()
@@ -86,20 +106,16 @@ impl<O: ElementWise> ShardedParams<O> {
         };
         let trained: Vec<VariableSpec> = of(true).collect();
         let spec = UnitSpec::new("parameters", trained.clone()).with_frozen(of(false));
-        let values = Values::default();
-        let taken = values.take_from(module, &places)?;
-        let (lent, sharding) = (Box::new(values.clone()), sharding.into());
-        let variables = ShardedVariables::new(strategy, sharding, spec, lent, optimizer)?;
-        let sharded = Self {
-            variables,
+        let (values, sharding) = (Values::default(), sharding.into());
+        let lent = Box::new(values.clone());
+        Ok(Self {
+            variables: ShardedVariables::elastic(strategy, sharding, spec, lent, optimizer)?,
             values,
-            places,
+            places: places_of(&found),
             trained,
             norm: None,
             path,
-        };
-        let module = sharded.values.give_to(taken, &sharded.places);
-        Ok((sharded, module))
+        })
     }
 
     /// Adds the gradients of a backward pass to those of the passes before since the last step.

@@ -78,18 +78,44 @@ impl<O: ElementWise> ShardedUnits<O> {
         optimizer: O,
         sharding: impl Into<Sharding>,
     ) -> Result<Self, Error> {
+        let mut made = Self::elastic(strategy, units, optimizer, sharding)?;
+        drop(made.regroup(strategy)?);
+        strategy.run(|replica| made.initialize(replica))?;
+        Ok(made)
+    }
+
+    /// A model of these units that is not divided among the workers yet: the first
+    /// [`regroup`](Self::regroup) does that. With values of other workers' if it is one of a
+    /// training that others have begun.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`] for a shape that is too large.
+    pub fn elastic(
+        strategy: &MultiWorkerMirroredStrategy,
+        units: Vec<BurnUnit>,
+        optimizer: O,
+        sharding: impl Into<Sharding>,
+    ) -> Result<Self, Error> {
         let specs = Stack::new(&units).specs()?;
-        let mut initial = Initial::new(&units);
-        let write = |spec: &VariableSpec, elements: Range<usize>, rows: &mut [f32]| {
-            initial.write(spec, elements, rows);
-        };
-        let model = ShardedModel::new(strategy, sharding.into(), &specs, optimizer, write)?;
-        initial.ended?;
+        let model = ShardedModel::elastic(strategy, sharding.into(), &specs, optimizer);
         Ok(Self {
             model,
             units,
             norm: None,
         })
+    }
+
+    /// Gives a model without values those that its units begin with.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], [`Error::Read`].
+    #[track_caller]
+    pub fn initialize(&mut self, replica: &mut ReplicaContext<'_>) -> Result<(), Error> {
+        let mut initial = Initial::new(&self.units);
+        self.model.initialize(replica, |spec, elements, rows| {
+            initial.write(spec, elements, rows);
+        })?;
+        initial.ended
     }
 
     /// The passes of this worker forward and back, from the input of the first unit to the loss
@@ -172,6 +198,36 @@ impl<O: ElementWise> ShardedUnits<O> {
         strategy: &mut MultiWorkerMirroredStrategy,
     ) -> Result<Regrouped, Error> {
         Ok(self.model.regroup(strategy)?)
+    }
+
+    /// Goes on with the workers that are left, if a loss is the reason for `error`: see
+    /// [`ShardedModel::go_on`].
+    ///
+    /// # Errors
+    /// `error` where the strategy is not [elastic](MultiWorkerMirroredStrategy::elastic), or it is
+    /// this worker's own; [`Error::Strategy`] where too few are left.
+    pub fn go_on(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        error: Error,
+    ) -> Result<Regrouped, Error> {
+        let Error::Strategy(error) = error else {
+            return Err(error);
+        };
+        self.norm = None;
+        Ok(self.model.go_on(strategy, error)?)
+    }
+
+    /// Lets processes in that wait to train too, behind a step: see [`ShardedModel::admit`].
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], to be given to [`go_on`](Self::go_on).
+    #[track_caller]
+    pub fn admit(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+    ) -> Result<Option<Regrouped>, Error> {
+        Ok(self.model.admit(strategy)?)
     }
 
     /// The norm of all gradients together in the last step, before they were scaled, where

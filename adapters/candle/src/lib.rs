@@ -104,6 +104,8 @@ mod low_communication;
 mod sharded;
 mod stack;
 mod tensor;
+#[cfg(test)]
+mod testing;
 mod unit;
 mod values;
 mod vars;

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use candle_core::{DType, Tensor, Var};
 use candle_nn::VarMap;
 use meshwork_strategy::sharded::{
-    ElementWise, ShardedCheckpoints, ShardedVariables, Sharding, UnitSpec,
+    ElementWise, Regrouped, ShardedCheckpoints, ShardedVariables, Sharding, UnitSpec,
 };
 use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp, VariableSpec};
 
@@ -110,12 +110,30 @@ impl<O: ElementWise> Sharded<O> {
     /// As [`with_strategy`](Self::with_strategy).
     #[doc(alias = "requires_grad")]
     pub fn with_frozen(
-        mut strategy: MultiWorkerMirroredStrategy,
+        strategy: MultiWorkerMirroredStrategy,
         vars: &VarMap,
         is_frozen: impl Fn(&str) -> bool,
         optimizer: O,
         sharding: impl Into<Sharding>,
     ) -> Result<Self, Error> {
+        let (training, _) = Self::elastic(strategy, vars, is_frozen, optimizer, sharding)?;
+        Ok(training)
+    }
+
+    /// The same on a strategy that is [elastic](MultiWorkerMirroredStrategy::elastic), of a
+    /// training that others may have begun: `Regrouped::Kept` says that the variables have their
+    /// values, [`New`](Regrouped::New) that they have the chief's. How such a training is run,
+    /// [`ShardedStack::elastic`](crate::ShardedStack::elastic) shows.
+    ///
+    /// # Errors
+    /// As [`with_strategy`](Self::with_strategy).
+    pub fn elastic(
+        mut strategy: MultiWorkerMirroredStrategy,
+        vars: &VarMap,
+        is_frozen: impl Fn(&str) -> bool,
+        optimizer: O,
+        sharding: impl Into<Sharding>,
+    ) -> Result<(Self, Regrouped), Error> {
         let (frozen, trained): (Vec<_>, Vec<_>) = distinct(vars)
             .into_iter()
             .partition(|(name, _)| is_frozen(name));
@@ -124,16 +142,24 @@ impl<O: ElementWise> Sharded<O> {
         let lent =
             LentTensors::new(all.map(|(name, var)| (name.as_str(), var.as_tensor().clone())));
         let lent = lent.inspect_err(|error| strategy.abort(error))?;
-        let sharding = sharding.into();
-        let variables =
-            ShardedVariables::new(&mut strategy, sharding, spec, Box::new(lent), optimizer)?;
-        Ok(Self {
+        let (lent, sharding) = (Box::new(lent), sharding.into());
+        let variables = ShardedVariables::elastic(&strategy, sharding, spec, lent, optimizer);
+        let mut variables = variables.inspect_err(|error| strategy.abort(error))?;
+        let regrouped = match variables.regroup(&mut strategy) {
+            Ok(regrouped) => regrouped,
+            Err(error) => variables.go_on(&mut strategy, error)?,
+        };
+        if regrouped == Regrouped::New {
+            strategy.run(|replica| variables.initialize(replica))?;
+        }
+        let training = Self {
             strategy,
             variables,
             trained,
             norm: None,
             loss: 0.0,
-        })
+        };
+        Ok((training, regrouped))
     }
 
     /// The backward pass of this worker's `loss`, and a step with the mean of all workers'
@@ -248,6 +274,65 @@ impl<O: ElementWise> Sharded<O> {
             .strategy
             .run(|replica| variables.load(replica, checkpoints))?;
         Ok(step.into_first())
+    }
+
+    /// Goes on with the workers that are left, if a loss is the reason for `error`: divides state
+    /// and gradients anew among them, and brings the variables to the values of the last step that
+    /// any of them has made, where [`Sharding::with_neighbour_copies`] keeps each part twice.
+    ///
+    /// [`steps`](Self::steps) says which step is the next, from its first pass on, and
+    /// [`worker`](Self::worker) and [`workers`](Self::workers) who is left: divide its samples
+    /// among these.
+    ///
+    /// ```
+    /// use candle_core::{DType, Device, Tensor};
+    /// use candle_nn::{Module, VarBuilder, VarMap, linear, loss};
+    /// use meshwork_candle::{Error, Sharded};
+    /// use meshwork_strategy::MultiWorkerMirroredStrategy;
+    /// use meshwork_strategy::sharded::{AdamW, Regrouped, Shard, ShardedCheckpoints, Sharding};
+    ///
+    /// let checkpoints = ShardedCheckpoints::new("checkpoints");
+    /// let strategy = MultiWorkerMirroredStrategy::elastic_from_env()?;
+    /// let vars = VarMap::new();
+    /// let model = linear(1, 1, VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
+    /// let sharding = Sharding::new(Shard::Optimizer).with_neighbour_copies();
+    /// let mut training = Sharded::with_strategy(strategy, &vars, AdamW::new(0.1), sharding)?;
+    /// while training.steps() < 100 {
+    ///     let inputs = Tensor::new(&[[training.worker() as f32 + 1.0]], &Device::Cpu)?;
+    ///     let loss = loss::mse(&model.forward(&inputs)?, &(&inputs * 3.0)?)?;
+    ///     if let Err(error) = training.backward_step(&loss)
+    ///         && training.go_on(error)? != Regrouped::Kept
+    ///     {
+    ///         // Two neighbours were lost together.
+    ///         training.load(&checkpoints)?.expect("this training saves");
+    ///     }
+    /// }
+    /// training.leave()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `error` where the strategy is not [elastic](MultiWorkerMirroredStrategy::elastic), or it is
+    /// this worker's own; [`Error::Strategy`] where too few are left.
+    pub fn go_on(&mut self, error: Error) -> Result<Regrouped, Error> {
+        let Error::Strategy(error) = error else {
+            return Err(error);
+        };
+        let regrouped = self.variables.go_on(&mut self.strategy, error)?;
+        // Of passes that are made again, and of a step that others may have ended.
+        (self.loss, self.norm) = (0.0, None);
+        Ok(regrouped)
+    }
+
+    /// Lets processes in that wait to train too ([`elastic`](Self::elastic)), and divides state and
+    /// gradients anew among all. All workers call it behind each step; they look for newcomers
+    /// about four times in a second. `None` where nobody has come.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], to be given to [`go_on`](Self::go_on).
+    #[track_caller]
+    pub fn admit(&mut self) -> Result<Option<Regrouped>, Error> {
+        Ok(self.variables.admit(&mut self.strategy)?)
     }
 
     /// Leaves the job: returns when what is being saved is whole, and all workers have finished.

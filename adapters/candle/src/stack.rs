@@ -89,14 +89,62 @@ impl<O: ElementWise> ShardedStack<O> {
         sharding: impl Into<Sharding>,
         seed: u64,
     ) -> Result<Self, Error> {
-        let inits: HashMap<String, Distribution> = units.iter().flat_map(drawn(seed)).collect();
-        let initial = |spec: &VariableSpec, elements: Range<usize>, rows: &mut [f32]| {
-            let drawn = &inits[spec.name()];
-            for (at, value) in elements.zip(rows) {
-                *value = drawn.at(at);
-            }
-        };
+        let initial = drawn_from(&units, seed);
         Self::with_initial(strategy, units, optimizer, sharding, initial)
+    }
+
+    /// The same on a strategy that is [elastic](MultiWorkerMirroredStrategy::elastic), of a
+    /// training that others may have begun: `Regrouped::Kept` says that this worker has its part of
+    /// theirs, [`New`](Regrouped::New) that all have what the seed draws.
+    ///
+    /// ```
+    /// use candle_core::{Device, Tensor};
+    /// use candle_nn::{linear, loss};
+    /// use meshwork_candle::{Error, ModuleUnit, ShardedStack};
+    /// use meshwork_strategy::MultiWorkerMirroredStrategy;
+    /// use meshwork_strategy::sharded::{AdamW, Regrouped, Shard, ShardedCheckpoints, Sharding};
+    ///
+    /// let checkpoints = ShardedCheckpoints::new("checkpoints");
+    /// let strategy = MultiWorkerMirroredStrategy::elastic_from_env()?;
+    /// let units = vec![ModuleUnit::new("line", |vars| linear(1, 1, vars.pp("line")))?];
+    /// let sharding = Sharding::new(Shard::Parameters).with_neighbour_copies();
+    /// let joined = ShardedStack::elastic(strategy, units, AdamW::new(0.1), sharding, 1)?;
+    /// let (mut model, mut regrouped) = joined;
+    /// loop {
+    ///     if regrouped != Regrouped::Kept {
+    ///         // What the seed has drawn stays where there is no checkpoint.
+    ///         model.load(&checkpoints)?;
+    ///     }
+    ///     // Until workers are lost, or others come.
+    ///     regrouped = loop {
+    ///         if model.steps() == 100 {
+    ///             return model.leave();
+    ///         }
+    ///         let worker = model.strategy_mut().rank().number();
+    ///         let inputs = Tensor::new(&[[worker as f32 + 1.0]], &Device::Cpu)?;
+    ///         let targets = (&inputs * 3.0)?;
+    ///         let step = model.backward_step(&inputs, |outputs| loss::mse(outputs, &targets));
+    ///         match step.and_then(|_| model.admit()) {
+    ///             Ok(None) => {}
+    ///             Ok(Some(regrouped)) => break regrouped,
+    ///             Err(error) => break model.go_on(error)?,
+    ///         }
+    ///     };
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`with_initial`](Self::with_initial).
+    pub fn elastic(
+        strategy: MultiWorkerMirroredStrategy,
+        units: Vec<ModuleUnit>,
+        optimizer: O,
+        sharding: impl Into<Sharding>,
+        seed: u64,
+    ) -> Result<(Self, Regrouped), Error> {
+        let initial = drawn_from(&units, seed);
+        Self::join(strategy, units, optimizer, sharding.into(), initial)
     }
 
     /// The same with initial values that `initial` writes: for a parameter, a range of its
@@ -106,23 +154,42 @@ impl<O: ElementWise> ShardedStack<O> {
     /// [`Error::Strategy`], above all when the workers' models or settings differ, two units have a
     /// parameter of one name, or a worker does not come.
     pub fn with_initial(
-        mut strategy: MultiWorkerMirroredStrategy,
+        strategy: MultiWorkerMirroredStrategy,
         units: Vec<ModuleUnit>,
         optimizer: O,
         sharding: impl Into<Sharding>,
         initial: impl FnMut(&VariableSpec, Range<usize>, &mut [f32]),
     ) -> Result<Self, Error> {
-        let specs = Stack::new(&units).specs()?;
         let sharding = sharding.into();
-        let model = ShardedModel::new(&mut strategy, sharding, &specs, optimizer, initial)?;
-        Ok(Self {
+        let (stack, _) = Self::join(strategy, units, optimizer, sharding, initial)?;
+        Ok(stack)
+    }
+
+    fn join(
+        mut strategy: MultiWorkerMirroredStrategy,
+        units: Vec<ModuleUnit>,
+        optimizer: O,
+        sharding: Sharding,
+        initial: impl FnMut(&VariableSpec, Range<usize>, &mut [f32]),
+    ) -> Result<(Self, Regrouped), Error> {
+        let specs = Stack::new(&units).specs()?;
+        let mut model = ShardedModel::elastic(&strategy, sharding, &specs, optimizer);
+        let regrouped = match model.regroup(&mut strategy) {
+            Ok(regrouped) => regrouped,
+            Err(error) => model.go_on(&mut strategy, error)?,
+        };
+        if regrouped == Regrouped::New {
+            strategy.run(|replica| model.initialize(replica, initial))?;
+        }
+        let stack = Self {
             strategy,
             model,
             units,
             recompute: Recompute::Nothing,
             norm: None,
             loss: 0.0,
-        })
+        };
+        Ok((stack, regrouped))
     }
 
     /// Chooses what is kept of a forward pass: candle's tape of each unit, or its input only.
@@ -322,6 +389,17 @@ impl<O: ElementWise> ShardedStack<O> {
         Ok(regrouped)
     }
 
+    /// Lets processes in that wait to train too ([`elastic`](Self::elastic)), and divides the model
+    /// anew among all. All workers call it behind each step; they look for newcomers about four
+    /// times in a second. `None` where nobody has come.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], to be given to [`go_on`](Self::go_on).
+    #[track_caller]
+    pub fn admit(&mut self) -> Result<Option<Regrouped>, Error> {
+        Ok(self.model.admit(&mut self.strategy)?)
+    }
+
     /// Leaves the job: returns when what is being saved is whole, and all workers have finished.
     ///
     /// # Errors
@@ -340,6 +418,20 @@ impl<O: ElementWise> ShardedStack<O> {
         let model = &mut self.model;
         self.strategy.run(|replica| model.finish_save(replica))?;
         Ok(self.strategy)
+    }
+}
+
+/// Writes what candle's hints say, by a seed.
+fn drawn_from(
+    units: &[ModuleUnit],
+    seed: u64,
+) -> impl FnMut(&VariableSpec, Range<usize>, &mut [f32]) + use<> {
+    let inits: HashMap<String, Distribution> = units.iter().flat_map(drawn(seed)).collect();
+    move |spec, elements, rows| {
+        let drawn = &inits[spec.name()];
+        for (at, value) in elements.zip(rows) {
+            *value = drawn.at(at);
+        }
     }
 }
 

@@ -28,4 +28,14 @@ pub enum ShardGroupError {
         /// Its workers.
         others: usize,
     },
+    /// A mesh is one of another number of workers.
+    #[error(
+        "a mesh of {size} cannot be one of {workers} workers: give a mesh of {workers}, or start {size}"
+    )]
+    MeshDiffers {
+        /// Places in the mesh.
+        size: usize,
+        /// Workers that are there.
+        workers: u32,
+    },
 }

@@ -7,7 +7,7 @@ use meshwork_collectives::Rank;
 use twox_hash::XxHash3_64;
 
 use super::optimizer::ElementWise;
-use super::{Copies, ShardGroup, Sharding, UnitSpec};
+use super::{Copies, ShardGroup, Sharding, UnitSpec, tensor_parallel};
 use crate::{Error, MultiWorkerMirroredStrategy, VariableSpec};
 
 /// Compares what the workers are given with what the chief is.
@@ -27,6 +27,7 @@ pub(super) fn agree_on<O: ElementWise>(
         return Err(Error::DuplicateVariable { name });
     }
     strategy.scope(|scope| scope.compare(&specs))?;
+    tensor_parallel::agree_on_cuts(strategy, units)?;
     let sizes: Vec<[usize; 2]> = units
         .iter()
         .map(|unit| [unit.trainable().len(), unit.parameters().len()])

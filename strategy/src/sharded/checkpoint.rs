@@ -22,14 +22,13 @@ use meshwork_checkpoint::tensors::{
     Block, BlockFile, Dtype, SavedTensors, TensorIndex, TensorInfo,
 };
 use meshwork_checkpoint::{Entry, Generation, Index, Series, Written};
-use meshwork_collectives::{Group, Rank};
 
+use super::UnitSpec;
 use super::held::{Kind, Part, Whose};
 use super::model::ShardedModel;
 use super::optimizer::ElementWise;
 use super::partition::{Partition, Which};
 use crate::error::SavedOtherwise;
-use crate::replica::gather_bytes;
 use crate::{Error, ReplicaContext, VariableSpec};
 
 /// A folder of checkpoints of a sharded model, which all workers see.
@@ -145,7 +144,7 @@ impl<O: ElementWise> ShardedModel<O> {
         self.finish_save(replica)?;
         let group = self.group(replica)?;
         let series = checkpoints.series.clone();
-        let generation = chief_tells(group, || {
+        let generation = self.chief_tells(group, || {
             series.make_folder()?;
             Ok(series.begin()?.to_string())
         })?;
@@ -171,7 +170,11 @@ impl<O: ElementWise> ShardedModel<O> {
         generation: Generation,
     ) -> Result<JoinHandle<Finished>, Error> {
         let draft = self.draft()?;
-        let (place, parts) = (self.mesh.place, self.mesh.parts);
+        let parts = self.mesh.parts as usize;
+        let (place, parts) = (
+            self.tensor_place() * parts + self.mesh.place,
+            self.tensor_workers() * parts,
+        );
         let part = format!("{place:05}-of-{parts:05}.safetensors");
         let writer = thread::Builder::new()
             .name("meshwork-checkpoint".to_owned())
@@ -207,10 +210,9 @@ impl<O: ElementWise> ShardedModel<O> {
             // Who has written nothing has nothing to say.
             None => String::new(),
         };
-        let entries = tell_all(group, &own)?;
-        let finished = chief_tells(group, || {
-            let entries = entries.iter().filter(|entry| !entry.is_empty());
-            let entries = entries.map(|entry| Ok(entry.parse::<Entry>()?));
+        let entries = self.tell_all(group, &own)?;
+        let finished = self.chief_tells(group, || {
+            let entries = entries.iter().map(|entry| Ok(entry.parse::<Entry>()?));
             let entries = entries.collect::<Result<Vec<_>, Error>>()?;
             let body = self.tensors()?.with_step(saving.step).to_bytes();
             let ShardedCheckpoints { series, keep } = &saving.checkpoints;
@@ -230,13 +232,11 @@ impl<O: ElementWise> ShardedModel<O> {
         let Some(saving) = &self.saving else {
             return Ok(());
         };
-        let is_written = [u8::from(saving.is_written())];
+        let is_written = u8::from(saving.is_written());
         let group = self.group(replica)?;
-        let mut all = vec![0; group.world() as usize];
-        group.all_gather(&is_written, &mut all)?;
-        match all.contains(&0) {
-            true => Ok(()),
-            false => self.finish_save(replica),
+        match self.least(group, is_written)? {
+            0 => Ok(()),
+            1.. => self.finish_save(replica),
         }
     }
 
@@ -255,7 +255,7 @@ impl<O: ElementWise> ShardedModel<O> {
         self.finish_save(replica)?;
         let group = self.group(replica)?;
         let series = &checkpoints.series;
-        let latest = chief_tells(group, || {
+        let latest = self.chief_tells(group, || {
             let latest = series.latest()?;
             Ok(match latest.index() {
                 Some(index) => index.generation().to_string(),
@@ -277,40 +277,45 @@ impl<O: ElementWise> ShardedModel<O> {
         for index in 0..self.units.len() {
             self.free(index)?;
             let unit = &mut self.units[index];
-            let (partition, specs) = (unit.partition.clone(), unit.spec.parameters().to_vec());
+            let (partition, spec) = (unit.partition.clone(), unit.spec.clone());
             unit.passes = 0;
             let held = unit.here()?;
             for whose in Whose::ALL {
                 if let Some(part) = held.part(whose, updated) {
-                    read_part::<O>(&saved, &partition, &specs, part)?;
+                    read_part::<O>(&saved, &partition, &spec, part)?;
                 }
             }
             self.share_rows(group, index, Which::All)?;
         }
-        self.count_values();
+        self.count_values()?;
         self.steps = step;
         Ok(Some(self.steps))
     }
 
     /// A copy of this worker's rows of everything.
     fn draft(&mut self) -> Result<BlockFile, Error> {
-        let worker = self.mesh.place;
+        let (worker, is_first) = (self.mesh.place, self.tensor_place() == 0);
+        // What all have that compute a replica, the first writes.
+        let is_written = |spec: &UnitSpec, tensor| is_first || spec.is_cut(tensor);
         let mut blocks = Vec::new();
         for unit in &self.units {
             let states = O::STATE.iter().map(|name| Some(*name));
             for state in iter::once(None).chain(states) {
-                let specs = match state {
-                    None => unit.spec.parameters(),
-                    Some(_) => unit.spec.trainable(),
+                let which = match state {
+                    None => Which::All,
+                    Some(_) => Which::Trainable,
                 };
-                for (tensor, spec) in specs.iter().enumerate() {
-                    let rows = unit.partition.rows(tensor, worker);
-                    let region = region_of(spec, rows.clone());
+                for tensor in 0..unit.partition.count(which) {
+                    let (spec, rows) = (&unit.spec, unit.partition.rows(tensor, worker));
+                    if !is_written(spec, tensor) {
+                        continue;
+                    }
+                    let region = spec.region(tensor, rows.clone());
                     // A scalar that another worker has is in no region.
                     if rows.is_empty() || region.iter().any(Range::is_empty) {
                         continue;
                     }
-                    let spec = named(spec, state)?;
+                    let spec = named(spec.whole(tensor), state)?;
                     blocks.push(Block::new(spec.name(), region, Dtype::F32));
                 }
             }
@@ -318,12 +323,14 @@ impl<O: ElementWise> ShardedModel<O> {
         let mut draft = BlockFile::new(&blocks, std::mem::take(&mut self.draft_bytes))?;
         let mut put = |rows: &mut [f32]| draft.put(bytemuck::cast_slice(rows));
         for unit in &mut self.units {
-            let partition = unit.partition.clone();
+            let (partition, spec) = (unit.partition.clone(), unit.spec.clone());
             let held = unit.here()?;
             let states = held.state.iter_mut().map(|state| (state, Which::Trainable));
             for (tensors, which) in iter::once((&mut held.parameters, Which::All)).chain(states) {
                 for tensor in 0..partition.count(which) {
-                    tensors.rows(&partition, tensor, Some(worker), &mut put);
+                    if is_written(&spec, tensor) {
+                        tensors.rows(&partition, tensor, Some(worker), &mut put);
+                    }
                 }
             }
         }
@@ -337,26 +344,18 @@ impl<O: ElementWise> ShardedModel<O> {
             all.insert(spec.name(), TensorInfo::new(Dtype::F32, spec.shape()))
         };
         for unit in &self.units {
-            for spec in unit.spec.parameters() {
-                add(spec)?;
+            let spec = &unit.spec;
+            for tensor in 0..spec.parameters().len() {
+                add(spec.whole(tensor))?;
             }
             for state in O::STATE {
-                for spec in unit.spec.trainable() {
-                    add(&named(spec, Some(state))?)?;
+                for tensor in 0..spec.trainable().len() {
+                    add(&named(spec.whole(tensor), Some(state))?)?;
                 }
             }
         }
         Ok(all)
     }
-}
-
-/// Rows of a tensor; a scalar has one.
-fn region_of(spec: &VariableSpec, rows: Range<usize>) -> Vec<Range<usize>> {
-    let mut region: Vec<_> = spec.shape().iter().map(|size| 0..*size).collect();
-    if let Some(first) = region.first_mut() {
-        *first = rows;
-    }
-    region
 }
 
 /// Looks for what the tensors of a model are in a checkpoint.
@@ -376,45 +375,41 @@ fn compare(model: &TensorIndex, saved: &TensorIndex) -> Result<(), Error> {
     }
 }
 
-/// Reads a part of a unit with these parameters.
+/// Reads a part of a unit.
 fn read_part<O: ElementWise>(
     saved: &SavedTensors<'_>,
     partition: &Partition,
-    specs: &[VariableSpec],
+    spec: &UnitSpec,
     mut part: Part<'_>,
 ) -> Result<(), Error> {
     let states = O::STATE.iter().enumerate();
     let states = states.map(|(number, name)| (Kind::State(number), Some(*name)));
     for (kind, state) in iter::once((Kind::Parameters, None)).chain(states) {
-        for (tensor, spec) in specs.iter().enumerate().take(partition.count(kind.which())) {
+        for tensor in 0..partition.count(kind.which()) {
             let rows = match part.worker {
                 Some(worker) => partition.rows(tensor, worker),
                 None => partition.all_rows(tensor),
             };
-            let spec = named(spec, state)?;
-            let read_into = |into: &mut [f32]| read(saved, &spec, rows, into);
+            let (name, region) = (named(spec.whole(tensor), state)?, spec.region(tensor, rows));
+            let read_into = |into: &mut [f32]| read(saved, name.name(), &region, into);
             part.rows(partition, kind, tensor, read_into)?;
         }
     }
     Ok(())
 }
 
-/// Reads rows of a tensor.
+/// Reads a region of a tensor.
 fn read(
     saved: &SavedTensors<'_>,
-    spec: &VariableSpec,
-    rows: Range<usize>,
+    name: &str,
+    region: &[Range<usize>],
     into: &mut [f32],
 ) -> Result<(), Error> {
     // Rows of a scalar that another worker has.
     if into.is_empty() {
         return Ok(());
     }
-    saved.read(
-        spec.name(),
-        &region_of(spec, rows),
-        bytemuck::cast_slice_mut(into),
-    )?;
+    saved.read(name, region, bytemuck::cast_slice_mut(into))?;
     Ok(())
 }
 
@@ -424,26 +419,4 @@ fn named(spec: &VariableSpec, state: Option<&str>) -> Result<VariableSpec, Error
         None => Ok(spec.clone()),
         Some(state) => VariableSpec::new(format!("{}.{state}", spec.name()), spec.shape()),
     }
-}
-
-/// What the chief says, on all workers. Its error ends the step, and so the others' too.
-#[track_caller]
-fn chief_tells(
-    group: &mut Group,
-    say: impl FnOnce() -> Result<String, Error>,
-) -> Result<String, Error> {
-    let said = match group.rank() == Rank::CHIEF {
-        true => say()?,
-        false => String::new(),
-    };
-    Ok(tell_all(group, &said)?.swap_remove(0))
-}
-
-/// What each worker says, in the order of their ranks.
-#[track_caller]
-fn tell_all(group: &mut Group, own: &str) -> Result<Vec<String>, Error> {
-    let all = gather_bytes(group, own.as_bytes())?;
-    // What is no text is no entry either, and is refused as such.
-    let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
-    Ok(all.iter().map(text).collect())
 }

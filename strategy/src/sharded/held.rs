@@ -4,6 +4,7 @@
 use std::mem;
 
 use super::Shard;
+use super::lent::Lent;
 use super::optimizer::ElementWise;
 use super::partition::{Partition, Which};
 use super::survivors::Layout;
@@ -108,6 +109,19 @@ impl Held {
             scratch: None,
             updated: Updated::InPlace,
             copied,
+        }
+    }
+
+    /// Parameters that a model library has, before they are divided.
+    pub(super) fn lent(parameters: Box<dyn Lent>) -> Self {
+        Self {
+            parameters: Tensors::Lent(parameters),
+            gradients: Tensors::NONE,
+            state: Vec::new(),
+            gathered: None,
+            scratch: None,
+            updated: Updated::InPlace,
+            copied: None,
         }
     }
 

@@ -1,6 +1,8 @@
 //! Variables that a model library keeps: whole for it, sharded for their gradients and for the
 //! optimizer.
 
+mod regroup;
+
 use std::fmt;
 use std::num::NonZeroU32;
 
@@ -73,7 +75,7 @@ pub(super) fn with_lent<R>(
 #[derive(Debug)]
 #[doc(alias("ZeroRedundancyOptimizer"))]
 pub struct ShardedVariables<O> {
-    model: ShardedModel<O>,
+    pub(super) model: ShardedModel<O>,
 }
 
 impl<O: ElementWise> ShardedVariables<O> {
@@ -90,15 +92,11 @@ impl<O: ElementWise> ShardedVariables<O> {
         variables: Box<dyn Lent>,
         optimizer: O,
     ) -> Result<Self, Error> {
-        let possible = match sharding.shard {
-            Shard::Parameters => Err(Error::VariablesAreWhole),
-            Shard::Nothing | Shard::Optimizer | Shard::Gradients => Ok(()),
-        };
-        strategy.abort_on_error(possible)?;
-        let units = std::slice::from_ref(&spec);
-        let mut model = ShardedModel::without_values(strategy, sharding, units, optimizer)?;
-        model.lend(strategy.group_mut(), variables)?;
-        Ok(Self { model })
+        let made = Self::elastic(strategy, sharding, spec, variables, optimizer);
+        let mut made = strategy.abort_on_error(made)?;
+        drop(made.regroup(strategy)?);
+        made.model.take_chiefs(strategy.group_mut())?;
+        Ok(made)
     }
 
     /// Adds the gradients of a backward pass to those of the passes before since the last step.
@@ -163,14 +161,7 @@ impl<O: ElementWise> ShardedVariables<O> {
         if found != needed {
             return Err(model.wrong_passes(UNIT, found, needed));
         }
-        let group = model.group(replica)?;
-        match model.sharding.shard {
-            Shard::Nothing | Shard::Optimizer => model.start_reduce(group, UNIT, Pass::Last)?,
-            Shard::Gradients | Shard::Parameters => {
-                model.finish_reducing(0)?;
-                model.start_reduce_across(group, UNIT)?;
-            }
-        }
+        model.start_last_reduce(replica)?;
         let norm = model.update(replica)?;
         let held = model.units[UNIT].here()?;
         if let Tensors::Lent(_) = &held.gradients {
@@ -223,10 +214,24 @@ impl<O: ElementWise> ShardedVariables<O> {
         replica: &mut ReplicaContext<'_>,
         checkpoints: &ShardedCheckpoints,
     ) -> Result<Option<u64>, Error> {
-        let step = self.model.load(replica, checkpoints)?;
-        // The library reads them without asking.
-        self.model.units[UNIT].here()?;
-        Ok(step)
+        self.model.load(replica, checkpoints)
+    }
+}
+
+impl<O: ElementWise> ShardedModel<O> {
+    /// Starts to reduce what the passes of a step have left, behind the last of them.
+    pub(super) fn start_last_reduce(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+    ) -> Result<(), Error> {
+        let group = self.group(replica)?;
+        match self.sharding.shard {
+            Shard::Nothing | Shard::Optimizer => self.start_reduce(group, UNIT, Pass::Last),
+            Shard::Gradients | Shard::Parameters => {
+                self.finish_reducing(0)?;
+                self.start_reduce_across(group, UNIT)
+            }
+        }
     }
 }
 

@@ -10,7 +10,6 @@ use meshwork_collectives::{Group, Rank};
 use super::checkpoint::Saving;
 use super::exchange::{Exchange, Staging};
 use super::held::{Kind, Whose};
-use super::lent::Lent;
 use super::mesh::ShardMesh;
 use super::optimizer::ElementWise;
 use super::partition::Which;
@@ -18,8 +17,9 @@ use super::reducing::Pass;
 use super::survivors::NextStep;
 use super::tensors::{AllRows, Gradients, Parameters, Tensors, Whole, add, make_room};
 use super::unit::ShardedUnit;
-use super::{Copies, Shard, Sharding, UnitSpec};
+use super::{Copies, Shard, Sharding, UnitSpec, tensor_parallel};
 use crate::statistics::Meter;
+use crate::strategy::TensorDimension;
 use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
 
 /// A model whose parameters, gradients and optimizer state are sharded among the workers, and that
@@ -38,6 +38,8 @@ pub struct ShardedModel<O> {
     /// 0 while it is divided among none.
     pub(super) workers: u32,
     pub(super) mesh: ShardMesh,
+    /// Those that compute a replica with this worker, if there are any.
+    pub(super) dimension: Option<TensorDimension>,
     pub(super) steps: u64,
     /// Whether the update that comes can be made whatever becomes of the others.
     pub(super) next: NextStep,
@@ -105,6 +107,8 @@ impl<O: ElementWise> ShardedModel<O> {
         units: &[UnitSpec],
         optimizer: O,
     ) -> Self {
+        let dimension = strategy.tensor_dimension();
+        let units = tensor_parallel::parts_of(dimension.as_ref(), units);
         Self {
             wanted: sharding,
             sharding,
@@ -116,7 +120,8 @@ impl<O: ElementWise> ShardedModel<O> {
             id: 0,
             units: units.iter().map(ShardedUnit::empty).collect(),
             mesh: ShardMesh::ALONE,
-            by_name: by_name(units),
+            dimension,
+            by_name: by_name(&units),
             pool: Vec::new(),
             reducing: VecDeque::new(),
             staging: Arc::default(),
@@ -158,16 +163,21 @@ impl<O: ElementWise> ShardedModel<O> {
                 }) else {
                     continue;
                 };
-                for (tensor, parameter) in spec.parameters().iter().enumerate() {
+                for tensor in 0..spec.parameters().len() {
                     let elements = partition.elements(tensor, worker);
-                    let write = |rows: &mut [f32]| initial(parameter, elements, rows);
-                    part.rows(&partition, Kind::Parameters, tensor, write);
+                    part.rows(&partition, Kind::Parameters, tensor, |rows| {
+                        let mut rest = rows;
+                        for run in spec.runs(tensor, elements) {
+                            let (some, behind) = rest.split_at_mut(run.len());
+                            initial(spec.whole(tensor), run, some);
+                            rest = behind;
+                        }
+                    });
                 }
             }
             self.share_rows(group, index, Which::All)?;
         }
-        self.count_values();
-        Ok(())
+        self.count_values()
     }
 
     /// Computes with the parameters of a unit, which are gathered before, and freed behind it: for
@@ -442,27 +452,15 @@ impl<O: ElementWise> ShardedModel<O> {
         Ok(computed)
     }
 
-    /// Takes the parameters of the only unit from a model library, with the chief's values.
-    pub(super) fn lend(
-        &mut self,
-        group: &mut Group,
-        parameters: Box<dyn Lent>,
-    ) -> Result<(), Error> {
+    /// Gives the only unit, which a model library has, the chief's values.
+    pub(super) fn take_chiefs(&mut self, group: &mut Group) -> Result<(), Error> {
         let exchange = self.exchange(0);
-        let unit = &mut self.units[0];
-        let held = unit.here()?;
-        held.parameters = Tensors::Lent(parameters);
-        if let Tensors::Whole(_) = held.gradients {
-            held.gradients = Tensors::NONE;
-        }
-        unit.start(group, move |group, held| {
+        self.units[0].start(group, move |group, held| {
             let all = held.parameters.all_rows();
             let mut all = all.expect("what is lent is whole");
             exchange.broadcast(group, &mut all)
         })?;
-        self.units[0].here()?;
-        self.count_values();
-        Ok(())
+        self.count_values()
     }
 }
 

@@ -9,6 +9,7 @@ use super::model::ShardedModel;
 use super::optimizer::ElementWise;
 use super::partition::Which;
 use super::tensors::Tensors;
+use super::unit::ShardedUnit;
 use crate::Error;
 
 /// Whether more passes of a step follow.
@@ -110,11 +111,17 @@ impl<O: ElementWise> ShardedModel<O> {
             let partition = unit.partition.clone();
             squares.extend(unit.here()?.squares(&partition, place));
         }
-        let own: f64 = self.by_name.iter().map(|tensor| squares[*tensor]).sum();
-        let mut all = vec![0.0; self.mesh.parts as usize];
-        self.mesh
-            .with(group, |row, _| row.all_gather(&[own], &mut all))?;
-        let norm = all.iter().sum::<f64>().sqrt();
+        let is_cut: Vec<bool> = self.units.iter().flat_map(ShardedUnit::cuts).collect();
+        let own = |of: bool| -> f64 {
+            let those = self.by_name.iter().filter(|tensor| is_cut[**tensor] == of);
+            those.map(|tensor| squares[*tensor]).sum()
+        };
+        let mut all = vec![[0.0; 2]; self.mesh.parts as usize];
+        self.mesh.with(group, |row, _| {
+            row.all_gather(&[own(false), own(true)], all.as_flattened_mut())
+        })?;
+        let sum = |of: usize| all.iter().map(|pair| pair[of]).sum();
+        let norm = self.sum_over_replica(sum(0), sum(1))?.sqrt();
         if norm > f64::from(most) {
             let by = f64::from(most) / norm;
             for unit in &mut self.units {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use meshwork_collectives::Group;
 
 use super::agreement::agree_on;
-use super::held::{Held, Kind};
+use super::held::Held;
 use super::mesh::ShardMesh;
 use super::model::ShardedModel;
 use super::optimizer::ElementWise;
 use super::partition::Partition;
-use super::relayout::Relayout;
+use super::relayout::{Arriving, Relayout};
 use super::survivors::{self, Decision, Layout, NextStep, Sources, Standing};
 use super::tensors::Tensors;
 use super::unit::ShardedUnit;
@@ -119,6 +119,9 @@ impl<O: ElementWise> ShardedModel<O> {
         };
         let decision = survivors::decide(&standings);
         if let Decision::Kept { steps, .. } = decision {
+            if !standings[group.rank().index()].reaches(steps) {
+                self.forget_values();
+            }
             self.catch_up(steps)?;
         }
         self.next = NextStep::Open;
@@ -145,6 +148,26 @@ impl<O: ElementWise> ShardedModel<O> {
                 Ok(regrouped) => return Ok(regrouped),
                 Err(next) => error = next,
             }
+        }
+    }
+
+    /// Lets processes in that wait to train too, and divides the model anew among all: for programs
+    /// that make their steps without [`train`](MultiWorkerMirroredStrategy::train), on all workers
+    /// behind each step. The workers look for newcomers about four times in a second. `None` where
+    /// nobody has come; else, which step is the next, and from whom it takes its samples, is as
+    /// after [`go_on`](Self::go_on). A newcomer begins with [`elastic`](Self::elastic) and
+    /// [`regroup`](Self::regroup).
+    ///
+    /// # Errors
+    /// Those of [`regroup`](Self::regroup), to be given to [`go_on`](Self::go_on).
+    #[track_caller]
+    pub fn admit(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+    ) -> Result<Option<Regrouped>, Error> {
+        match strategy.admit_if_due()? {
+            true => self.regroup(strategy).map(Some),
+            false => Ok(None),
         }
     }
 
@@ -186,6 +209,12 @@ impl<O: ElementWise> ShardedModel<O> {
         let mut words = vec![0; len * group.world() as usize];
         group.all_gather(&own.words(), &mut words)?;
         Ok(Standing::read_all(&words, self.units.len()))
+    }
+
+    /// What others have is of a later step.
+    fn forget_values(&mut self) {
+        self.discount_values();
+        self.units.iter_mut().for_each(|unit| unit.before = None);
     }
 
     /// Makes the update that others have made, or is a newcomer.
@@ -234,18 +263,22 @@ impl<O: ElementWise> ShardedModel<O> {
             if let Some(mut old) = unit.take() {
                 held.lend_from(&mut old);
             }
-            unit.before = None;
+            (unit.before, unit.arriving) = (None, None);
             (unit.partition, unit.layout) = (partition, layout);
             unit.put(held);
         }
         regrouped
     }
 
-    /// From now on, what the units have are values.
-    pub(super) fn count_values(&mut self) {
+    /// From now on, what the units have are values: as soon as all of them have come.
+    pub(super) fn count_values(&mut self) -> Result<(), Error> {
+        for unit in &mut self.units {
+            unit.here()?;
+        }
         for unit in &mut self.units {
             unit.layout.id = self.id;
         }
+        Ok(())
     }
 
     /// What the units have is overwritten.
@@ -289,29 +322,33 @@ impl<O: ElementWise> ShardedModel<O> {
         sources: &Sources,
         layout: Layout,
     ) -> Result<(), Error> {
-        let (partition, mut held) = self.zeros(index, &layout);
-        let relayout = Relayout {
-            from: self.units[index].divided(sources.of_parts.len()),
-            onto: partition,
-            worker: self.updated(),
-            sources,
-        };
-        let states = (0..O::STATE.len()).map(Kind::State);
-        for kind in states.chain([Kind::Parameters]) {
-            let all = relayout.gather(group, &mut self.units[index], kind)?;
-            let unit = &mut self.units[index];
-            if kind == Kind::Parameters {
-                unit.retire(sources.id, &mut held);
-            }
-            relayout.fill(&mut held, kind, &all);
-        }
+        let relayout = self.relayout(index, sources);
+        let mut arriving = self.arriving(index, &layout);
         let unit = &mut self.units[index];
-        unit.partition = relayout.onto;
+        if let Err(error) = relayout.carry_out(group, unit, &mut arriving) {
+            unit.arriving = Some(arriving);
+            return Err(error);
+        }
+        unit.retire(sources.id, &mut arriving.held);
+        unit.partition = arriving.partition;
         unit.layout = Layout {
             id: self.id,
             ..layout
         };
-        unit.put(held);
+        unit.put(arriving.held);
         Ok(())
+    }
+
+    pub(super) fn relayout<'a>(&self, unit: usize, sources: &'a Sources) -> Relayout<'a> {
+        Relayout {
+            from: self.units[unit].divided(sources.of_parts.len()),
+            sources,
+            states: O::STATE.len(),
+        }
+    }
+
+    pub(super) fn arriving(&self, unit: usize, layout: &Layout) -> Arriving {
+        let (partition, held) = self.zeros(unit, layout);
+        Arriving::new(held, partition, self.updated(), self.steps)
     }
 }

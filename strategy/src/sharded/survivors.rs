@@ -54,8 +54,8 @@ pub(super) enum Decision {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Sources {
     pub(super) id: u64,
-    /// For each part, in their order.
-    pub(super) of_parts: Vec<Source>,
+    /// For each part, all who have it: those whose own it is, and then those with copies.
+    pub(super) of_parts: Vec<Vec<Source>>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -144,7 +144,7 @@ impl Standing {
     }
 
     /// Whether its numbers are those after so many steps, or will be.
-    fn reaches(&self, steps: u64) -> bool {
+    pub(super) fn reaches(&self, steps: u64) -> bool {
         let next = self.next == NextStep::Ready && self.steps.checked_add(1) == Some(steps);
         self.has_any() && (self.steps == steps || next)
     }
@@ -188,23 +188,21 @@ fn sources_of(all: &[Standing], steps: u64, unit: usize) -> Result<Sources, Vec<
     for id in ids.into_iter().rev() {
         let those = || holders.iter().filter(|(_, layout)| layout.id == id);
         let parts = those().map(|(_, layout)| layout.parts).max();
-        let source = |part| {
-            let has = |whose| {
-                let found = those().find(|(_, layout)| layout.whose(part) == Some(whose));
-                found.map(|(worker, _)| Source {
+        let holders_of = |part| -> Vec<Source> {
+            let has = |whose| those().filter(move |(_, layout)| layout.whose(part) == Some(whose));
+            let of = |whose| {
+                has(whose).map(move |(worker, _)| Source {
                     worker: *worker,
                     whose,
                 })
             };
-            has(Whose::Own)
-                .or_else(|| has(Whose::Neighbours))
-                .ok_or(part)
+            Whose::ALL.into_iter().flat_map(of).collect()
         };
         let parts = 0..parts.expect("some worker has this layout");
-        let found: Vec<Result<Source, usize>> = parts.map(source).collect();
-        let lost: Vec<usize> = found.iter().filter_map(|part| part.err()).collect();
+        let of_parts: Vec<Vec<Source>> = parts.map(holders_of).collect();
+        let is_lost = |(part, holders): (usize, &Vec<Source>)| holders.is_empty().then_some(part);
+        let lost: Vec<usize> = of_parts.iter().enumerate().filter_map(is_lost).collect();
         if lost.is_empty() {
-            let of_parts = found.into_iter().flatten().collect();
             return Ok(Sources { id, of_parts });
         }
         if missing.is_empty() {

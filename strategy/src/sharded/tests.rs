@@ -6,6 +6,7 @@ mod lent;
 mod memory;
 mod mesh;
 mod regroup;
+mod tensor_parallel;
 
 use std::num::NonZeroU32;
 use std::ops::Range;

@@ -7,7 +7,9 @@ use meshwork_collectives::{Group, OperationError, Pending};
 use super::UnitSpec;
 use super::held::{Held, Updated};
 use super::partition::Partition;
+use super::relayout::Arriving;
 use super::survivors::Layout;
+use super::tensors::Tensors;
 use crate::Error;
 
 /// A unit of a model that is trained.
@@ -23,6 +25,8 @@ pub(super) struct ShardedUnit {
     left: Option<Box<Held>>,
     /// What there was among other workers, until all have taken over from it.
     pub(super) before: Option<Before>,
+    /// What has come of what there is to be, where a loss has ended that.
+    pub(super) arriving: Option<Arriving>,
     /// Backward passes since the last step.
     pub(super) passes: u32,
 }
@@ -49,12 +53,18 @@ impl ShardedUnit {
             pending: None,
             left: None,
             before: None,
+            arriving: None,
             passes: 0,
         }
     }
 
     pub(super) fn is_trainable(&self) -> bool {
         !self.spec.trainable().is_empty()
+    }
+
+    /// Of each tensor that is trained, whether workers that compute a replica have parts of it.
+    pub(super) fn cuts(&self) -> impl Iterator<Item = bool> {
+        (0..self.spec.trainable().len()).map(|tensor| self.spec.is_cut(tensor))
     }
 
     /// Its numbers, when the operation that has them is done.
@@ -87,6 +97,20 @@ impl ShardedUnit {
     pub(super) fn divided(&self, workers: usize) -> Partition {
         let (all, trainable) = (self.spec.parameters(), self.spec.trainable());
         Partition::new(all, trainable.len(), workers)
+    }
+
+    /// Whose part this worker has in the layout of that id, if it has one.
+    pub(super) fn place_in(&self, id: u64) -> Option<usize> {
+        let before = self.before.as_ref().map(|before| before.layout);
+        let layouts = [Some(self.layout), before].into_iter().flatten();
+        let mut those = layouts.filter(|layout| layout.id == id);
+        Some(those.next()?.place)
+    }
+
+    /// The parameters, if a model library has them.
+    pub(super) fn lent(&mut self) -> Option<&mut Tensors> {
+        let parameters = &mut self.held.as_mut()?.parameters;
+        matches!(parameters, Tensors::Lent(_)).then_some(parameters)
     }
 
     /// Lets `act` have its numbers in the layout of that id.

@@ -1,6 +1,8 @@
 //! Sharded training with workers that are threads of one process: against burn's own optimizer on
 //! the mean of all workers' gradients, whatever is sharded; parameters in two places; files.
 
+mod survivors;
+
 use std::thread;
 
 use burn_core as burn;

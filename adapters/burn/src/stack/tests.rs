@@ -281,9 +281,9 @@ fn what_is_saved_by_three_workers_is_loaded_by_two_and_computes_the_same() {
     );
 }
 
-/// Of three workers one is lost, and the losses of the others are those of a checkpoint.
-#[test]
-fn a_model_of_units_goes_on_without_a_lost_worker() {
+/// Of three workers one is lost, and the losses of the others, with as many newcomers, are those of
+/// a checkpoint.
+fn goes_on(newcomers: u32) {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = ShardedCheckpoints::new(folder.path());
     let sharding = Sharding::new(Shard::Parameters).with_neighbour_copies();
@@ -299,22 +299,31 @@ fn a_model_of_units_goes_on_without_a_lost_worker() {
         let is_lost = strategy.rank().index() == 1;
         (!is_lost).then_some((strategy, model))
     });
-    let left: Vec<_> = trained.into_iter().flatten().collect();
-    let groups = Group::local(2).unwrap();
+    let left = trained.into_iter().flatten().map(Some);
+    let all: Vec<_> = left.chain((0..newcomers).map(|_| None)).collect();
+    let groups = Group::local(2 + newcomers).unwrap();
     let found: Vec<f32> = thread::scope(|scope| {
-        let start = |(group, (_old, mut model)): (Group, (_, ShardedUnits<AdamW>))| {
+        let start = |(group, old): (Group, Option<(_, ShardedUnits<AdamW>)>)| {
             scope.spawn(move || {
                 let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+                let (_old, mut model) = match old {
+                    Some((old, model)) => (Some(old), model),
+                    None => {
+                        let optimizer = AdamW::new(0.05);
+                        let made = ShardedUnits::elastic(&strategy, units(), optimizer, sharding);
+                        (None, made.unwrap())
+                    }
+                };
                 assert_eq!(model.regroup(&mut strategy).unwrap(), Regrouped::Kept);
                 let losses = [1, 2].map(|at| step(&mut strategy, &mut model, at));
                 strategy.leave().unwrap();
                 losses[1]
             })
         };
-        let threads: Vec<_> = groups.into_iter().zip(left).map(start).collect();
+        let threads: Vec<_> = groups.into_iter().zip(all).map(start).collect();
         threads.into_iter().map(|one| one.join().unwrap()).collect()
     });
-    let expected = each(2, |mut strategy| {
+    let expected = each(2 + newcomers, |mut strategy| {
         let optimizer = AdamW::new(0.05);
         let mut model = ShardedUnits::new(&mut strategy, units(), optimizer, sharding).unwrap();
         strategy
@@ -325,4 +334,24 @@ fn a_model_of_units_goes_on_without_a_lost_worker() {
         losses[1]
     });
     assert_eq!(found, expected);
+}
+
+#[test]
+fn a_model_of_units_goes_on_without_a_lost_worker_and_with_newcomers() {
+    goes_on(0);
+    goes_on(2);
+}
+
+#[test]
+fn what_is_no_loss_of_others_is_returned() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let optimizer = AdamW::new(0.05);
+    let made = ShardedUnits::new(&mut strategy, units(), optimizer, Shard::Parameters);
+    let mut model = made.unwrap();
+    let early = strategy.run(|replica| model.step(replica));
+    let early = early.map(drop).unwrap_err();
+    let told = early.to_string();
+    let returned = model.go_on(&mut strategy, early).unwrap_err();
+    assert_eq!(returned.to_string(), told);
+    assert_eq!(model.admit(&mut strategy).unwrap(), None);
 }

@@ -1,6 +1,8 @@
 //! Sharded training with workers that are threads of one process: against candle's optimizer on one
 //! worker with the batches of all, whatever is sharded; frozen, tied and unused variables; files.
 
+mod survivors;
+
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::thread;

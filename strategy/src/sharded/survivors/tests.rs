@@ -40,13 +40,15 @@ fn a_part_is_lost_exactly_if_its_worker_and_the_next_one_are() {
                 Decision::Kept { steps, units } => {
                     assert!(lost.is_empty());
                     assert_eq!((steps, units.len()), (5, 2));
-                    for (part, source) in units[1].of_parts.iter().enumerate() {
-                        let giver = match is_alive(part) {
-                            true => part,
-                            false => (part + 1) % parts,
-                        };
-                        assert_eq!(left[source.worker], giver);
-                        assert_eq!(source.whose == Whose::Own, is_alive(part));
+                    for (part, sources) in units[1].of_parts.iter().enumerate() {
+                        let copies = (part + 1) % parts;
+                        let own = is_alive(part).then_some((part, Whose::Own));
+                        let copied = parts > 1 && is_alive(copies);
+                        let copy = copied.then_some((copies, Whose::Neighbours));
+                        let found = sources
+                            .iter()
+                            .map(|source| (left[source.worker], source.whose));
+                        assert!(found.eq(own.into_iter().chain(copy)), "{sources:?}");
                     }
                 }
                 Decision::New => panic!("there are numbers"),
@@ -65,7 +67,7 @@ fn who_has_made_fewer_steps_gives_only_if_it_can_make_the_next() {
     let Decision::Kept { steps, units } = decide(NextStep::Ready) else {
         panic!("worker 0 has a copy of part 2");
     };
-    let givers: Vec<_> = units[0].of_parts.iter().map(|one| one.worker).collect();
+    let givers: Vec<_> = units[0].of_parts.iter().map(|one| one[0].worker).collect();
     assert_eq!((steps, givers), (8, vec![0, 1, 0]));
     let lost = Decision::Lost { parts: vec![1] };
     assert_eq!(decide(NextStep::Open), lost);
@@ -82,7 +84,7 @@ fn newcomers_give_nothing_and_nobody_has_a_new_model() {
         panic!("worker 1 has all");
     };
     assert_eq!((steps, next_id(&all)), (4, 3));
-    assert_eq!(units[0].of_parts[0].worker, 1);
+    assert_eq!(units[0].of_parts[0][0].worker, 1);
 }
 
 /// Of three workers the last was lost, and of the two that took over from it the second, when only
@@ -109,7 +111,7 @@ fn what_was_before_counts_until_all_have_taken_over() {
         panic!("the former division is whole");
     };
     assert_eq!(units[0].id, 1);
-    let workers: Vec<_> = units[0].of_parts.iter().map(|one| one.worker).collect();
+    let workers: Vec<_> = units[0].of_parts.iter().map(|one| one[0].worker).collect();
     assert_eq!(workers, [0, 1, 1, 0]);
 }
 

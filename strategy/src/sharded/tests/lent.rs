@@ -1,6 +1,8 @@
 //! Variables of a library are trained as a model of the same parameters is, and their checkpoints
 //! are the same.
 
+mod regroup;
+
 use std::sync::{Arc, Mutex};
 
 use super::*;

@@ -4,6 +4,7 @@
 use super::*;
 use std::sync::Barrier;
 
+use crate::sharded::relayout::{Arriving, Message};
 use crate::sharded::survivors::Decision;
 
 type Worker = (MultiWorkerMirroredStrategy, ShardedModel<AdamW>);
@@ -381,6 +382,97 @@ fn a_worker_lost_while_the_model_is_divided_anew_costs_no_more_than_its_part() {
         for given in 0..=units.len() {
             dies_again(Sharding::new(shard).with_neighbour_copies(), &units, given);
         }
+    }
+}
+
+/// Of two workers that have all of a model between them, and copies, the second is lost when it has
+/// taken part in so many messages of the first unit to a newcomer. What the newcomer has by then,
+/// and what it has after it has gone on.
+fn dies_in_a_unit(sharding: Sharding, units: &[UnitSpec], messages: usize) -> (usize, usize) {
+    let loss = Loss::new(sharding, 2, Dies::Last);
+    let left = loss.survivors(units, &[]).into_iter().map(Some);
+    let groups = Group::local(3).unwrap();
+    let again: Vec<Option<Worker>> = thread::scope(|scope| {
+        let start = |(group, worker): (Group, Option<Worker>)| {
+            scope.spawn(move || {
+                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+                let (old, mut model) = match worker {
+                    Some((old, model)) => (Some(old), model),
+                    None => {
+                        let optimizer = AdamW::new(0.01);
+                        let model = ShardedModel::elastic(&strategy, sharding, units, optimizer);
+                        (None, model)
+                    }
+                };
+                if strategy.rank() == Rank::new(1) {
+                    model.takes_part(&mut strategy, messages);
+                    return None;
+                }
+                model.regroup(&mut strategy).unwrap_err();
+                drop(old);
+                Some((strategy, model))
+            })
+        };
+        let threads: Vec<_> = groups
+            .into_iter()
+            .zip(left.chain([None]))
+            .map(start)
+            .collect();
+        threads.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let left: Vec<Worker> = again.into_iter().flatten().collect();
+    let came = left[1].1.units[0]
+        .arriving
+        .as_ref()
+        .map_or(0, Arriving::came);
+    let more = thread::scope(|scope| {
+        let start = |(group, (old, mut model)): (Group, Worker)| {
+            scope.spawn(move || {
+                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+                let sent = model.takes_part(&mut strategy, usize::MAX);
+                drop(old);
+                strategy.leave().unwrap();
+                sent
+            })
+        };
+        let groups = Group::local(2).unwrap().into_iter();
+        let threads: Vec<_> = groups.zip(left).map(start).collect();
+        let sent = threads.into_iter().map(|one| one.join().unwrap());
+        sent.last().unwrap()
+    });
+    (came, more)
+}
+
+impl ShardedModel<AdamW> {
+    /// Takes part in so many messages of the first unit, and returns how many elements all have.
+    fn takes_part(&mut self, strategy: &mut MultiWorkerMirroredStrategy, messages: usize) -> usize {
+        let (decision, layout) = self.settle_in(strategy).unwrap();
+        let Decision::Kept { units, .. } = decision else {
+            panic!("all parts are there: {decision:?}");
+        };
+        let mut arriving = self.arriving(0, &layout);
+        let relayout = self.relayout(0, &units[0]);
+        let (group, unit) = (strategy.group_mut(), &mut self.units[0]);
+        let planned = relayout.plan(group, unit, &mut arriving).unwrap();
+        for message in planned.iter().take(messages) {
+            let is_whole = relayout.exchange(group, unit, &mut arriving, message);
+            assert!(is_whole.unwrap());
+        }
+        planned.iter().map(Message::len).sum()
+    }
+}
+
+#[test]
+fn what_has_come_of_a_unit_is_not_sent_again_after_a_loss() {
+    let units = units(&[Shapes::new(&[&[20, 3], &[5]], &[&[7]])]);
+    // Parameters, two moments, and what is not trained: by copies, a part of two workers is all.
+    let all = 3 * 65 + 7;
+    let sharding = Sharding::new(Shard::Parameters).with_neighbour_copies();
+    for messages in [0, 1, 2, 5, 20] {
+        let (came, more) = dies_in_a_unit(sharding, &units, messages);
+        // The other may give more before it learns of the loss.
+        assert!(came > 0 || messages < 2, "{messages}");
+        assert_eq!(came + more, all, "{messages}");
     }
 }
 

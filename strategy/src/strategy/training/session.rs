@@ -62,11 +62,10 @@ impl<'a, T: Training> Session<'a, T> {
     fn turn(&mut self) -> Result<Progress, T::Error> {
         let progress = self.training.step(self.strategy)?;
         self.strategy.meter.trained(self.training.steps());
-        let due = match (&mut self.strategy.elastic, progress) {
-            (None, _) => false,
-            (Some(elastic), Progress::Step) => elastic.poll_interval.step(),
+        let due = match progress {
+            Progress::Step => self.strategy.is_due(),
             // Later nobody is here any more to let anybody in.
-            (Some(_), Progress::Done) => true,
+            Progress::Done => self.strategy.is_elastic(),
         };
         if !due || !self.strategy.look()? {
             return Ok(progress);
@@ -234,6 +233,22 @@ impl MultiWorkerMirroredStrategy {
             self.regrouped()?;
         }
         Ok(has_grown)
+    }
+
+    /// Lets waiting processes in if it is time to look, behind a step; true if there were any.
+    #[track_caller]
+    pub(crate) fn admit_if_due(&mut self) -> Result<bool, Error> {
+        let has_grown = self.is_due() && self.look()?;
+        if has_grown {
+            self.regrouped()?;
+        }
+        Ok(has_grown)
+    }
+
+    /// A step was made; true if it is time to look for newcomers.
+    fn is_due(&mut self) -> bool {
+        let elastic = self.elastic.as_mut();
+        elastic.is_some_and(|elastic| elastic.poll_interval.step())
     }
 
     /// Admits waiting processes; true if there were any.

@@ -1,56 +1,23 @@
 //! A worker that is lost, and those who are left: they go on with the bits of a checkpoint.
 
-use std::net::{TcpListener, UdpSocket};
 use std::sync::Barrier;
 
-use meshwork_collectives::TwoMemberPolicy;
-use meshwork_strategy::{CommunicationOptions, JobSecret, JoinMode, TfConfigResolver};
+use meshwork_strategy::JoinMode;
 
 use super::*;
+use crate::testing::elastic;
 
 const PASSES: NonZeroU32 = NonZeroU32::new(2).unwrap();
 const VICTIM: usize = 1;
 const STEPS: usize = 3;
 
-/// Runs a program on workers that meet by their addresses: those of `Group::local` cannot go on
-/// without one.
-fn elastic<R: Send>(
-    workers: usize,
-    program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
-) -> Vec<R> {
-    let addresses = free_addresses(workers);
-    let secret = JobSecret::generate().unwrap();
-    let run = |worker: usize| {
-        let resolver = TfConfigResolver::from_json(format!(
-            r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{worker}}}}}"#
-        ));
-        let options = CommunicationOptions::new().with_pair(TwoMemberPolicy::Chief);
-        let (secret, entry) = (secret.clone(), JoinMode::Founding);
-        program(MultiWorkerMirroredStrategy::elastic(&resolver, secret, options, entry).unwrap())
-    };
-    thread::scope(|scope| {
-        let run = &run;
-        let threads = (0..workers).map(|worker| scope.spawn(move || run(worker)));
-        let threads: Vec<_> = threads.collect();
-        threads.into_iter().map(|one| one.join().unwrap()).collect()
-    })
-}
-
-fn free_addresses(count: usize) -> Vec<String> {
-    let free = || {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = socket.local_addr().unwrap();
-        (address.to_string(), socket, TcpListener::bind(address).ok())
-    };
-    // All are held until there are enough, or the system would offer the same ones again.
-    let held: Vec<_> = std::iter::repeat_with(free).take(count).collect();
-    held.into_iter().map(|(address, ..)| address).collect()
+fn sharding(shard: Shard) -> Sharding {
+    let sharding = Sharding::new(shard).with_accumulation(PASSES);
+    sharding.with_neighbour_copies()
 }
 
 fn stack_on(strategy: MultiWorkerMirroredStrategy, shard: Shard) -> ShardedStack<AdamW> {
-    let sharding = Sharding::new(shard)
-        .with_accumulation(PASSES)
-        .with_neighbour_copies();
+    let sharding = sharding(shard);
     let optimizer = AdamW::new(0.02);
     ShardedStack::with_initial(strategy, units(), optimizer, sharding, initial).unwrap()
 }
@@ -74,7 +41,7 @@ fn ends(mut stack: ShardedStack<AdamW>) -> Trained {
 /// One worker is lost between the passes of the second step.
 fn without_one(workers: usize, shard: Shard) -> Vec<Trained> {
     let met = Barrier::new(workers);
-    let ended = elastic(workers, |strategy| {
+    let ended = elastic(workers, |_, strategy| {
         let mut stack = stack_on(strategy, shard);
         step(&mut stack, 0).unwrap();
         let worker = stack.strategy_mut().rank().index();
@@ -115,6 +82,81 @@ fn a_stack_goes_on_without_a_lost_worker_to_the_bit() {
         let expected = by_checkpoint(workers, shard);
         let found = without_one(workers as usize, shard);
         assert!(found == expected, "{shard:?} of {workers}");
+    }
+}
+
+fn next(stack: &mut ShardedStack<AdamW>) -> Result<f32, Error> {
+    let at = usize::try_from(stack.steps()).unwrap();
+    step(stack, at)
+}
+
+/// Two steps behind those that were made when all are there again.
+fn goes_on_to(stack: &mut ShardedStack<AdamW>, joined: u64) -> Trained {
+    let losses = (joined..joined + 2).map(|_| next(stack).unwrap()).collect();
+    (losses, bits(stack.tensors().unwrap()))
+}
+
+/// Of three workers one is lost, and comes again while the others train: after which step, and what
+/// comes of it.
+fn with_one_again(shard: Shard) -> Vec<(u64, Trained)> {
+    let met = Barrier::new(3);
+    elastic(3, |job, strategy| {
+        let mut stack = stack_on(strategy, shard);
+        step(&mut stack, 0).unwrap();
+        let worker = stack.strategy_mut().rank().index();
+        met.wait();
+        if worker == VICTIM {
+            drop(stack);
+            let strategy = job.join(VICTIM, JoinMode::Late);
+            let optimizer = AdamW::new(0.02);
+            let joined = ShardedStack::elastic(strategy, units(), optimizer, sharding(shard), 1);
+            let (mut stack, regrouped) = joined.unwrap();
+            assert_eq!(regrouped, Regrouped::Kept);
+            let joined = stack.steps();
+            let trained = goes_on_to(&mut stack, joined);
+            stack.leave().unwrap();
+            return (joined, trained);
+        }
+        let regrouped = loop {
+            let stepped = next(&mut stack).and_then(|_| stack.admit());
+            match stepped {
+                Ok(None) => {}
+                Ok(Some(regrouped)) => break regrouped,
+                Err(error) => assert_eq!(stack.go_on(error).unwrap(), Regrouped::Kept),
+            }
+        };
+        assert_eq!(regrouped, Regrouped::Kept);
+        let joined = stack.steps();
+        let trained = goes_on_to(&mut stack, joined);
+        stack.leave().unwrap();
+        (joined, trained)
+    })
+}
+
+#[test]
+fn a_worker_that_comes_again_gets_its_part_and_trains_on_with_the_bits_of_the_others() {
+    for shard in KINDS {
+        let found = with_one_again(shard);
+        let (joined, _) = found[0];
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = ShardedCheckpoints::new(folder.path());
+        for (workers, until) in [(3, 1), (2, joined)] {
+            each(workers, |strategy| {
+                let mut stack = stack_on(strategy, shard);
+                stack.load(&checkpoints).unwrap();
+                for _ in stack.steps()..until {
+                    next(&mut stack).unwrap();
+                }
+                stack.save(&checkpoints).unwrap();
+                stack.leave().unwrap();
+            });
+        }
+        let expected = each(3, |strategy| {
+            let mut stack = stack_on(strategy, shard);
+            assert_eq!(stack.load(&checkpoints).unwrap(), Some(joined));
+            (joined, goes_on_to(&mut stack, joined))
+        });
+        assert!(found == expected, "{shard:?} from step {joined}");
     }
 }
 

@@ -1,0 +1,57 @@
+//! Workers that are threads, and can be lost, for tests of several modules.
+
+use std::net::{TcpListener, UdpSocket};
+use std::thread;
+
+use meshwork_collectives::TwoMemberPolicy;
+use meshwork_strategy::{
+    CommunicationOptions, JobSecret, JoinMode, MultiWorkerMirroredStrategy, TfConfigResolver,
+};
+
+/// How workers find each other.
+pub(crate) struct Job {
+    addresses: Vec<String>,
+    secret: JobSecret,
+}
+
+impl Job {
+    pub(crate) fn join(&self, worker: usize, entry: JoinMode) -> MultiWorkerMirroredStrategy {
+        let addresses = &self.addresses;
+        let resolver = TfConfigResolver::from_json(format!(
+            r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{worker}}}}}"#
+        ));
+        let options = CommunicationOptions::new().with_pair(TwoMemberPolicy::Chief);
+        let secret = self.secret.clone();
+        MultiWorkerMirroredStrategy::elastic(&resolver, secret, options, entry).unwrap()
+    }
+}
+
+/// Runs a program on workers that meet by their addresses: those of `Group::local` cannot go on
+/// without one.
+pub(crate) fn elastic<R: Send>(
+    workers: usize,
+    program: impl Fn(&Job, MultiWorkerMirroredStrategy) -> R + Sync,
+) -> Vec<R> {
+    let job = Job {
+        addresses: free_addresses(workers),
+        secret: JobSecret::generate().unwrap(),
+    };
+    let run = |worker: usize| program(&job, job.join(worker, JoinMode::Founding));
+    thread::scope(|scope| {
+        let run = &run;
+        let threads = (0..workers).map(|worker| scope.spawn(move || run(worker)));
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|one| one.join().unwrap()).collect()
+    })
+}
+
+fn free_addresses(count: usize) -> Vec<String> {
+    let free = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        (address.to_string(), socket, TcpListener::bind(address).ok())
+    };
+    // All are held until there are enough, or the system would offer the same ones again.
+    let held: Vec<_> = std::iter::repeat_with(free).take(count).collect();
+    held.into_iter().map(|(address, ..)| address).collect()
+}

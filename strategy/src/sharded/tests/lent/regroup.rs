@@ -1,0 +1,220 @@
+//! Variables whose workers are lost, and newcomers: the others go on with the bits of a checkpoint
+//! of the last step that was made.
+
+use std::sync::Barrier;
+
+use super::*;
+
+type Worker = (
+    MultiWorkerMirroredStrategy,
+    Library,
+    ShardedVariables<AdamW>,
+);
+
+const KINDS: [Shard; 3] = [Shard::Nothing, Shard::Optimizer, Shard::Gradients];
+/// Steps before the one in which a worker is lost.
+const BEFORE: u64 = 2;
+/// Steps of the whole training.
+const ALL: u64 = 4;
+
+/// Where in a step a worker is lost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Dies {
+    /// With gradients that nobody else has.
+    AfterPass,
+    /// When all have what the update takes.
+    BeforeUpdate,
+    /// The same, and one of the others has made the step.
+    InUpdate,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    sharding: Sharding,
+    workers: u32,
+    victim: u32,
+    dies: Dies,
+}
+
+fn unit() -> UnitSpec {
+    units(&[Shapes::new(&[&[7, 3], &[], &[2]], &[&[5]])]).remove(0)
+}
+
+impl Loss {
+    fn made(self) -> u64 {
+        match self.dies {
+            Dies::AfterPass | Dies::BeforeUpdate => BEFORE,
+            Dies::InUpdate => BEFORE + 1,
+        }
+    }
+
+    fn worker(self, strategy: MultiWorkerMirroredStrategy) -> Worker {
+        let library = Library::of(&unit(), strategy.rank().index());
+        let (lent, optimizer) = (Box::new(library.clone()), AdamW::new(0.01));
+        let variables =
+            ShardedVariables::elastic(&strategy, self.sharding, unit(), lent, optimizer);
+        (strategy, library, variables.unwrap())
+    }
+
+    fn founder(self, strategy: MultiWorkerMirroredStrategy) -> Worker {
+        let (mut strategy, library, mut variables) = self.worker(strategy);
+        assert_eq!(variables.regroup(&mut strategy), Ok(Regrouped::New));
+        let initialized = strategy.run(|replica| variables.initialize(replica));
+        initialized.unwrap();
+        (strategy, library, variables)
+    }
+
+    fn survivors(self) -> Vec<Worker> {
+        let met = Barrier::new(self.workers as usize);
+        let first = u32::from(self.victim == 0);
+        let trained = each(self.workers, |strategy| {
+            let rank = strategy.rank().number();
+            let mut worker = self.founder(strategy);
+            (0..BEFORE).for_each(|_| step(&mut worker).unwrap());
+            let (strategy, library, variables) = &mut worker;
+            let gradients = Box::new(library.gradients(&unit(), rank as usize, 0));
+            let added = strategy.run(|replica| variables.add_gradients(replica, gradients));
+            if self.dies == Dies::AfterPass {
+                added.unwrap();
+                met.wait();
+                if rank == self.victim {
+                    return None;
+                }
+                strategy.run(|replica| variables.step(replica)).unwrap_err();
+                return Some(worker);
+            }
+            let model = &mut variables.model;
+            let prepared = strategy.run(|replica| {
+                model.start_last_reduce(replica)?;
+                model.prepare_update(replica)
+            });
+            prepared.unwrap();
+            met.wait();
+            if rank == self.victim {
+                return None;
+            }
+            if self.dies == Dies::InUpdate && rank == first {
+                model.begin_update();
+                model.update_unit(0).unwrap();
+            }
+            Some(worker)
+        });
+        trained.into_iter().flatten().collect()
+    }
+
+    /// The survivors, and as many newcomers, train to the end.
+    fn ends(self, newcomers: usize) -> Vec<Vec<Vec<f32>>> {
+        let left = self.survivors().into_iter().map(Some);
+        let all: Vec<_> = left.chain((0..newcomers).map(|_| None)).collect();
+        let groups = Group::local(u32::try_from(all.len()).unwrap()).unwrap();
+        thread::scope(|scope| {
+            let start = |(group, old): (Group, Option<Worker>)| {
+                scope.spawn(move || {
+                    let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+                    let (old, library, mut variables) = match old {
+                        Some((old, library, variables)) => (Some(old), library, variables),
+                        None => {
+                            let (same, library, variables) = self.worker(strategy);
+                            strategy = same;
+                            (None, library, variables)
+                        }
+                    };
+                    assert_eq!(variables.regroup(&mut strategy), Ok(Regrouped::Kept));
+                    drop(old);
+                    assert_eq!(variables.steps(), self.made(), "{self:?}");
+                    let mut worker = (strategy, library, variables);
+                    (self.made()..ALL).for_each(|_| step(&mut worker).unwrap());
+                    worker.0.leave().unwrap();
+                    worker.1.values()
+                })
+            };
+            let threads: Vec<_> = groups.into_iter().zip(all).map(start).collect();
+            threads.into_iter().map(|one| one.join().unwrap()).collect()
+        })
+    }
+
+    /// The same by a checkpoint.
+    fn expected(self, left: u32) -> Vec<Vec<f32>> {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = ShardedCheckpoints::new(folder.path());
+        each(self.workers, |strategy| {
+            let mut worker = self.founder(strategy);
+            (0..self.made()).for_each(|_| step(&mut worker).unwrap());
+            let (strategy, _, variables) = &mut worker;
+            let saved = strategy.run(|replica| {
+                variables.save(replica, &checkpoints)?;
+                variables.finish_save(replica)
+            });
+            saved.unwrap();
+        });
+        let mut ended = each(left, |strategy| {
+            let mut worker = self.founder(strategy);
+            let (strategy, _, variables) = &mut worker;
+            let loaded = strategy.run(|replica| variables.load(replica, &checkpoints));
+            assert_eq!(loaded.unwrap().into_first(), Some(self.made()));
+            (self.made()..ALL).for_each(|_| step(&mut worker).unwrap());
+            worker.1.values()
+        });
+        ended.swap_remove(0)
+    }
+}
+
+fn step((strategy, library, variables): &mut Worker) -> Result<(), Error> {
+    let gradients = Box::new(library.gradients(&unit(), strategy.rank().index(), 0));
+    let stepped = strategy.run(|replica| {
+        variables.add_gradients(replica, gradients)?;
+        variables.step(replica)
+    });
+    stepped.map(drop)
+}
+
+#[test]
+fn lent_variables_go_on_to_the_bit_whichever_worker_is_lost() {
+    for (workers, shard) in [2, 3].into_iter().flat_map(|n| KINDS.map(|kind| (n, kind))) {
+        let sharding = Sharding::new(shard).with_max_norm(0.5);
+        let sharding = sharding.with_neighbour_copies();
+        let of = |dies, victim| Loss {
+            sharding,
+            workers,
+            victim,
+            dies,
+        };
+        for newcomers in [0, 2] {
+            let left = workers - 1 + newcomers;
+            let expected = [Dies::BeforeUpdate, Dies::InUpdate].map(|dies| {
+                let loss = of(dies, 0);
+                (loss.made(), loss.expected(left))
+            });
+            for dies in [Dies::AfterPass, Dies::BeforeUpdate, Dies::InUpdate] {
+                for victim in 0..if newcomers == 0 { workers } else { 1 } {
+                    let loss = of(dies, victim);
+                    let expected = expected.iter().find(|(made, _)| *made == loss.made());
+                    let expected = &expected.unwrap().1;
+                    let ended = loss.ends(newcomers as usize);
+                    assert!(ended.iter().all(|values| values == expected), "{loss:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn state_that_two_neighbours_had_is_lost_and_variables_are_not() {
+    let loss = Loss {
+        sharding: Sharding::new(Shard::Optimizer),
+        workers: 2,
+        victim: 1,
+        dies: Dies::AfterPass,
+    };
+    let (old, library, mut variables) = loss.survivors().remove(0);
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let trained = library.values();
+    let lost = Regrouped::Lost { parts: vec![1] };
+    assert_eq!(variables.regroup(&mut strategy), Ok(lost));
+    drop(old);
+    assert_eq!((variables.steps(), library.values()), (0, trained));
+    strategy
+        .run(|replica| variables.initialize(replica))
+        .unwrap();
+    step(&mut (strategy, library, variables)).unwrap();
+}
