@@ -32,6 +32,7 @@ mod refusals;
 mod rendezvous;
 mod streams;
 mod stripes;
+mod ways;
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -16,10 +16,11 @@ use crate::agreement::MemberId;
 use crate::config::{self, GroupConfig};
 use crate::identity::{Identity, Role};
 use crate::wire::{self, Decision, MemberProcess, MemberRecord, Newcomer};
-use crate::{ConfigError, JoinError, Member, Rank, host, open_files};
+use crate::{ConfigError, JoinError, Member, Rank, SystemError, host, open_files};
 
 use super::directory::Directory;
 use super::program;
+use super::ways::Ways;
 
 /// What a process keeps through all epochs of its job: its address, its member id and its identity.
 pub(crate) struct Node {
@@ -27,6 +28,7 @@ pub(crate) struct Node {
     pub(super) identity: Arc<Identity>,
     pub(super) endpoint: Endpoint,
     pub(super) refusals: Refusals,
+    pub(super) ways: Ways,
     pub(super) handshake_limiter: Arc<HandshakeLimiter>,
     /// Where connections over TCP arrive, if they carry the bytes of operations.
     pub(super) listener: Option<Arc<TcpListener>>,
@@ -69,7 +71,10 @@ impl Node {
             listener,
             address,
         } = endpoint::listen(config, &identity).await?;
+        let local = endpoint.local_addr();
+        let local = local.map_err(|error| SystemError::new("looking at a socket", error.kind()));
         Ok(Arc::new(Self {
+            ways: Ways::open(config, local?).await?,
             address,
             directory: Mutex::new(Directory::new(config.most())),
             program: OnceCell::new(),
