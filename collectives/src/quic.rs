@@ -30,6 +30,7 @@ mod program;
 mod reconfiguration;
 mod refusals;
 mod rendezvous;
+mod roaming;
 mod streams;
 mod stripes;
 mod ways;
