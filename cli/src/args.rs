@@ -14,6 +14,7 @@ use crate::bench::Bench;
 use crate::checkpoint::Checkpoint;
 use crate::devices::Devices;
 use crate::doctor::Doctor;
+use crate::relay::Relay;
 use crate::resolve::Resolve;
 use crate::seconds::seconds;
 use crate::top::Top;
@@ -78,6 +79,18 @@ pub(crate) enum Task {
     Top(Top),
     /// Compile programs for slices of TPUs that need not be there
     Tpu(Tpu),
+    /// Carry packets between ranks that do not reach each other, as behind address translation
+    ///
+    /// Ranks with MESHWORK_RELAY=HOST:PORT register here, and go this way to those that they do not
+    /// reach directly. All that it carries is sealed between the two: it has only
+    /// MESHWORK_RELAY_TOKEN, by which it knows whom to serve, and no key. It needs no other
+    /// connection, and keeps nothing.
+    Relay(Relay),
+    /// Print the token by which a relay knows this job, from its secret
+    ///
+    /// The secret is that of MESHWORK_JOB_SECRET or MESHWORK_JOB_SECRET_FILE, which a relay need not
+    /// have.
+    RelayToken,
     /// Print a new job secret, for jobs whose processes are started by hand
     Secret,
 }

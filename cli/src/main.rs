@@ -3,7 +3,8 @@
 //! says how to lay a tensor out anew, `meshwork devices` says which devices are here, `meshwork
 //! tpu` compiles programs for TPU slices, `meshwork checkpoint` shows and merges what was saved,
 //! `meshwork resolve` says who is in the cluster, `meshwork doctor` why a job failed, `meshwork
-//! top` how one fares, `meshwork secret` prints a new job secret.
+//! top` how one fares, `meshwork relay` carries packets between ranks that do not reach each other,
+//! `meshwork secret` prints a new job secret.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -14,6 +15,7 @@ mod devices;
 mod doctor;
 mod placement;
 mod plan;
+mod relay;
 mod resolve;
 mod seconds;
 mod top;
@@ -72,6 +74,15 @@ fn main() -> ExitCode {
             doctor::run(&wanted).map_err(|error| chain(&error)),
         ),
         Task::Top(wanted) => told("top", top::run(&wanted).map_err(|error| chain(&error))),
+        Task::Relay(wanted) => {
+            let Err(error) = relay::run(&wanted);
+            complain("relay", &chain(&error));
+            ExitCode::FAILURE
+        }
+        Task::RelayToken => {
+            let token = relay::token().map_err(|error| chain(&error));
+            told("relay-token", token.and_then(|token| print(&token)))
+        }
         Task::Secret => secret(),
         Task::Tpu(wanted) => tpu::run(&wanted).unwrap_or_else(|error| {
             complain("tpu", &chain(&error));

@@ -5,6 +5,7 @@
 
 mod network;
 mod place;
+mod relay;
 
 use std::env;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use crate::{ConfigError, DataTransport, JobIdentity, Rank, TwoMemberPolicy};
 
 pub use network::{Congestion, Network};
 use place::Place;
+use relay::RelayAt;
 
 /// The most members a group can have: a decision about the next epoch names all in one message, of
 /// 16 bytes a member, which its proposer sends to all.
@@ -44,6 +46,7 @@ pub struct GroupConfig {
     pair: TwoMemberPolicy,
     restarts: u64,
     program: Option<String>,
+    relay: Option<RelayAt>,
 }
 
 /// How bytes get from one rank to another.
@@ -117,6 +120,7 @@ impl GroupConfig {
             pair: TwoMemberPolicy::default(),
             restarts: 0,
             program: None,
+            relay: None,
         }
     }
 
@@ -187,14 +191,17 @@ impl GroupConfig {
     /// [`Network::BUDGET_ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`], the launcher's
     /// process id in [`GroupConfig::LAUNCHER_ENV`], how often it has started
     /// predecessors of this process in [`GroupConfig::RESTARTS_ENV`], how many members there may be
-    /// in [`GroupConfig::WORKERS_ENV`], what program this is in [`GroupConfig::PROGRAM_ENV`], and
-    /// of a newcomer where others reach it in [`GroupConfig::ADDRESS_ENV`].
+    /// in [`GroupConfig::WORKERS_ENV`], what program this is in [`GroupConfig::PROGRAM_ENV`], the
+    /// relay in [`GroupConfig::RELAY_ENV`], and of a newcomer where others reach it in
+    /// [`GroupConfig::ADDRESS_ENV`].
     ///
     /// # Errors
     /// [`ConfigError::Setting`], [`ConfigError::TransportName`],
     /// [`ConfigError::DataTransportName`], [`ConfigError::ConnectionBudget`],
     /// [`ConfigError::Launcher`], [`ConfigError::Restarts`],
-    /// [`ConfigError::WorkersFormat`], [`ConfigError::Workers`] for a variable that cannot be read.
+    /// [`ConfigError::WorkersFormat`], [`ConfigError::Workers`],
+    /// [`ConfigError::RelayTokenMalformed`] for a variable that cannot be read;
+    /// [`ConfigError::RelayTokenMissing`].
     pub fn with_environment(self) -> Result<Self, ConfigError> {
         let mut configured = self.with_timeouts(Timeouts::from_env()?);
         if let Some(name) = env::var_os(Transport::ENV) {
@@ -214,7 +221,7 @@ impl GroupConfig {
         if let Some(value) = env::var_os(Self::RESTARTS_ENV) {
             configured = configured.with_restarts(&value.to_string_lossy())?;
         }
-        let mut configured = configured.with_place_from_env()?;
+        let mut configured = configured.with_place_from_env()?.with_relay_from_env()?;
         if let Some(word) = env::var_os(Self::PROGRAM_ENV) {
             configured = configured.with_program(word.to_string_lossy());
         }

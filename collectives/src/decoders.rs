@@ -7,6 +7,7 @@ mod conversation;
 use crate::diagnosis::{self, Dump};
 use crate::identity;
 use crate::quic::decode_heads;
+use crate::relay::decode_datagram;
 use crate::shm::{self, decode_contract_words};
 use crate::wait_for_graph::Probe;
 use crate::wire::{FRAME_BYTES, Frame, MESSAGE_HEAD_BYTES, Message, MessageHead};
@@ -70,6 +71,11 @@ pub fn credentials(bytes: &[u8]) {
 /// What stands first on a stream or connection for the bytes of operations.
 pub fn heads(bytes: &[u8]) {
     decode_heads(bytes);
+}
+
+/// A datagram between a rank and a relay.
+pub fn relay(bytes: &[u8]) {
+    decode_datagram(bytes);
 }
 
 /// What another rank of the host has written on its control block: an operation with it ends, and
@@ -155,6 +161,11 @@ mod tests {
     #[test]
     fn no_head_of_the_corpus_breaks_the_decoder() {
         replay("heads", super::heads);
+    }
+
+    #[test]
+    fn no_datagram_of_the_corpus_breaks_a_relay_or_its_ranks() {
+        replay("relay", super::relay);
     }
 
     #[test]

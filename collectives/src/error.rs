@@ -24,7 +24,7 @@ pub use join::JoinError;
 pub use loss::LossCause;
 pub use member::Member;
 pub use operation::OperationError;
-pub use refusal::Refusal;
+pub use refusal::{Refusal, RelayRefusal};
 pub use system::SystemError;
 pub use unauthenticated::{UnauthenticatedCause, UnauthenticatedPeer};
 pub use wire::WireError;

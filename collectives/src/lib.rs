@@ -171,10 +171,12 @@ mod local;
 mod measured_links;
 mod medium;
 mod membership;
+mod notice;
 mod open_files;
 mod operation;
 mod overlay;
 mod quic;
+mod relay;
 mod session;
 mod shm;
 #[cfg(any(test, feature = "testing"))]
@@ -195,7 +197,7 @@ pub use contract::Call;
 pub use data_transport::DataTransport;
 pub use error::{
     CertificateProblem, ConfigError, Error, JoinError, LossCause, Member, OperationError, Refusal,
-    SystemError, UnauthenticatedCause, UnauthenticatedPeer, fmt_with_causes,
+    RelayRefusal, SystemError, UnauthenticatedCause, UnauthenticatedPeer, fmt_with_causes,
 };
 pub use group::{
     CommunicatorScope, DeviceGroup, DeviceRoute, Epoch, ErrorFeedback, FallbackReason, Group,
@@ -207,6 +209,7 @@ pub use meshwork_schedule as schedule;
 pub use meshwork_schedule::Algorithm;
 pub use meshwork_schedule::Rank;
 pub use quic::{Rendezvous, announce_loss};
+pub use relay::{Relay, RelayEvent, RelayLimits, RelayToken};
 pub use statistics::{Arrival, AwaitedRank, CurrentCall, Departure, Peer, Statistics, Traffic};
 pub use wire::WireError;
 

@@ -30,8 +30,10 @@ mod program;
 mod reconfiguration;
 mod refusals;
 mod rendezvous;
+mod roaming;
 mod streams;
 mod stripes;
+mod ways;
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -169,6 +169,8 @@ const PURE: &[&str] = &[
     "collectives/src/idle/closing",
     "collectives/src/measured_links",
     "collectives/src/membership",
+    "collectives/src/relay/datagram",
+    "collectives/src/relay/table",
     "collectives/src/wire",
     "collectives/src/contract.rs",
     "collectives/src/group/device/route",

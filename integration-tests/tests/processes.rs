@@ -22,10 +22,14 @@ mod elastic;
 mod equivalence;
 #[path = "processes/growth.rs"]
 mod growth;
+#[path = "../src/bin/soak/namespaces.rs"]
+mod namespaces;
 #[path = "processes/relay.rs"]
 mod relay;
 #[path = "processes/replicas.rs"]
 mod replicas;
+#[path = "processes/roaming.rs"]
+mod roaming;
 #[path = "processes/simulate.rs"]
 mod simulate;
 #[path = "processes/soak.rs"]

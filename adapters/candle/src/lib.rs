@@ -65,6 +65,7 @@
 //! | [`Sharded`], [`ShardedStack`] | optimizers and models in parts |
 //! | [`BatchNorm`] | batch normalisation over all workers |
 //! | [`LowCommunicationVars`] | many steps between exchanges |
+//! | [`QuorumVars`] | the same, ended by those who have come |
 //!
 //! # Crate features
 //!
@@ -115,7 +116,7 @@ pub use batch_norm::{BatchNorm, BatchNorms, Inputs};
 pub use cuda::CudaVars;
 pub use distributed::Distributed;
 pub use error::Error;
-pub use low_communication::LowCommunicationVars;
+pub use low_communication::{LowCommunicationVars, QuorumVars};
 pub use sharded::Sharded;
 pub use stack::ShardedStack;
 pub use unit::{ModuleTape, ModuleUnit};

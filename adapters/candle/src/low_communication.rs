@@ -1,5 +1,9 @@
 //! `LowCommunicationVars`: candle models trained over slow links.
 
+mod quorum;
+
+pub use quorum::QuorumVars;
+
 use candle_nn::VarMap;
 use meshwork_strategy::MultiWorkerMirroredStrategy;
 use meshwork_strategy::low_communication::{LowCommunication, OuterOptimizer};
@@ -54,12 +58,7 @@ impl LowCommunicationVars {
         model: &VarMap,
         settings: LowCommunication,
     ) -> Result<Self, Error> {
-        let mut values = Values::of(model)?;
-        let specs = values.specs().to_vec();
-        if !strategy.is_elastic() {
-            strategy.scope(|scope| scope.mirror(&specs, values.flat.as_mut_slice()))?;
-        }
-        let lengths: Vec<usize> = specs.iter().map(|spec| spec.len()).collect();
+        let (mut values, lengths) = mirrored(strategy, model)?;
         let outer = OuterOptimizer::new(strategy, settings, &lengths, values.flat.as_mut_slice())?;
         let mut vars = Self { values, outer };
         vars.adopt_agreed()?;
@@ -108,4 +107,20 @@ impl LowCommunicationVars {
     pub fn outer(&self) -> &OuterOptimizer {
         &self.outer
     }
+}
+
+/// The values to begin with, and the lengths of the variables: rank 0's, but where workers come and
+/// go, as there the outer optimizer brings them.
+#[track_caller]
+fn mirrored(
+    strategy: &mut MultiWorkerMirroredStrategy,
+    model: &VarMap,
+) -> Result<(Values, Vec<usize>), Error> {
+    let mut values = Values::of(model)?;
+    let specs = values.specs().to_vec();
+    if !strategy.is_elastic() {
+        strategy.scope(|scope| scope.mirror(&specs, values.flat.as_mut_slice()))?;
+    }
+    let lengths = specs.iter().map(|spec| spec.len()).collect();
+    Ok((values, lengths))
 }

@@ -75,6 +75,23 @@ impl Running {
         String::from_utf8(line).unwrap().trim_end().to_owned()
     }
 
+    #[allow(
+        dead_code,
+        reason = "tests of `run` have this file too, and do not call it"
+    )]
+    /// The next line of stderr that has this in it.
+    #[track_caller]
+    pub(crate) fn says(&self, part: &str) -> String {
+        loop {
+            let line = self.stderr.recv_timeout(DEADLINE);
+            let line = String::from_utf8(line.unwrap_or_else(|_| panic!("no line with {part}")));
+            let line = line.unwrap();
+            if line.contains(part) {
+                return line.trim_end().to_owned();
+            }
+        }
+    }
+
     /// Waits for so many lines of stdout.
     #[track_caller]
     pub(crate) fn skip_lines(&self, lines: usize) {

@@ -147,6 +147,28 @@ pub enum ConfigError {
         /// Its value.
         value: String,
     },
+    /// The token of a relay has another form.
+    #[error(
+        "the token of the relay has {length} characters and is not 64 hexadecimal digits: take what `meshwork relay-token` prints"
+    )]
+    RelayTokenMalformed {
+        /// Its length in characters; the digits themselves are not shown.
+        length: usize,
+    },
+    /// A relay is to be used, and there is nothing to make its token of.
+    #[error(
+        "the relay {relay} takes a token, and without a job secret there is none: set MESHWORK_RELAY_TOKEN here and at the relay"
+    )]
+    RelayTokenMissing {
+        /// The relay.
+        relay: String,
+    },
+    /// A relay is to be used for connections over TCP.
+    #[error("the relay {relay} carries no TCP: use the carrier quic")]
+    RelayCarrier {
+        /// The relay.
+        relay: String,
+    },
     /// The process id of the launcher, taken from the environment, is none.
     #[error(
         "MESHWORK_LAUNCHER_PID is {value:?}: it takes a process id, and is set by the launcher only"

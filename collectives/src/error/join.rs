@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::member::Listed;
 use super::unauthenticated::Refused;
-use super::{ConfigError, Member, Refusal, SystemError, UnauthenticatedPeer, show_the_sentence};
+use super::{
+    ConfigError, Member, Refusal, RelayRefusal, SystemError, UnauthenticatedPeer, show_the_sentence,
+};
 use crate::Rank;
 
 /// The members of a group did not meet.
@@ -108,6 +110,26 @@ pub enum JoinError {
         peer: Member,
         /// Why.
         reason: Refusal,
+    },
+    /// The relay has no address, or none that this machine can send to.
+    #[error("the relay {relay} is no address that this machine can reach: {kind}")]
+    Relay {
+        /// As it was given.
+        relay: String,
+        /// What the system said.
+        kind: io::ErrorKind,
+    },
+    /// A member is not reached directly, and the relay does not serve this rank.
+    #[error("{peer} is not reached directly, and the relay {relay} refuses {rank}: {reason}")]
+    RelayRefused {
+        /// The member.
+        peer: Member,
+        /// The relay.
+        relay: String,
+        /// The rank, this process.
+        rank: Rank,
+        /// Why.
+        reason: RelayRefusal,
     },
     /// None of the seeds has an address that this machine can reach.
     #[error("none of the seeds {seeds} is an address that this machine can reach: {kind}")]

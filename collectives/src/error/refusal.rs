@@ -87,3 +87,24 @@ impl Display for Refusal {
         }
     }
 }
+
+/// Why a relay does not serve a rank.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum RelayRefusal {
+    /// The rank has another token than the relay.
+    Token,
+    /// The relay serves as many ranks as it may.
+    Full,
+}
+
+impl Display for RelayRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Token => {
+                "it has the token of another job; give it that of `meshwork relay-token`"
+            }
+            Self::Full => "it serves as many ranks as it may; start it with more",
+        })
+    }
+}

@@ -18,6 +18,7 @@ mod middle;
 mod network;
 mod newcomers;
 mod operations;
+mod relay;
 mod reproducible;
 mod sessions;
 mod statistics;

@@ -141,6 +141,11 @@ impl JobSecret {
         hex(&*self.derive::<8>(b"job name"))
     }
 
+    /// What lets a rank use a relay, and says nothing of the secret.
+    pub(crate) fn relay_token(&self) -> Zeroizing<[u8; 32]> {
+        self.derive(b"relay token")
+    }
+
     /// `N` bytes for one purpose, by HKDF-SHA256 (RFC 5869); purposes are independent.
     pub(super) fn derive<const N: usize>(&self, purpose: &[u8]) -> Zeroizing<[u8; N]> {
         struct Length(usize);

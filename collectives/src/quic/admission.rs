@@ -275,8 +275,12 @@ impl Admission {
 
     /// What the certificate of a rank says: its member id, which it keeps through all epochs.
     fn role(&self, rank: Rank) -> Role {
+        Role::Rank(Rank::new(self.member_id(rank)))
+    }
+
+    fn member_id(&self, rank: Rank) -> agreement::MemberId {
         let member_id = self.member_ids.get(rank.index());
-        Role::Rank(member_id.map_or(rank, |member_id| Rank::new(*member_id)))
+        member_id.map_or(rank.number(), |member_id| *member_id)
     }
 
     pub(super) fn events(&self) -> mpsc::Sender<Event> {
@@ -340,6 +344,10 @@ impl Admission {
             return;
         }
         tracing::debug!("connected to {rank}");
+        let reached = connections[0].remote_address();
+        self.node
+            .ways
+            .met(self.member_id(rank), &self.member(rank), reached);
         let closable = self.closable(rank);
         let member = AdmittedMember {
             control_sender: ControlSender::new(send, connections.clone()),

@@ -115,12 +115,8 @@ async fn towards(seeds: &[String]) -> Result<SocketAddr, JoinError> {
 async fn from_here_to(seed: &str) -> io::Result<SocketAddr> {
     let mut found = tokio::net::lookup_host(seed).await?;
     let seed = found.next().ok_or(io::ErrorKind::NotFound)?;
-    let any = match seed {
-        SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-        SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-    };
     // Nothing is sent: the kernel only chooses the way.
-    let socket = UdpSocket::bind((any, 0))?;
+    let socket = UdpSocket::bind((everywhere(seed), 0))?;
     socket.connect(seed)?;
     Ok((socket.local_addr()?.ip(), 0).into())
 }
@@ -154,15 +150,35 @@ pub(super) fn client(identity: &Identity, network: Network) -> ClientConfig {
     client
 }
 
+/// Has an endpoint go on at any address of this machine, and any port.
+pub(super) fn rebind(endpoint: &Endpoint, before: SocketAddr, network: Network) -> io::Result<()> {
+    let socket = bind((everywhere(before), 0).into())?;
+    let socket = TokioRuntime.wrap_udp_socket(socket)?;
+    let socket = Batches::over(socket, arriving(network));
+    endpoint.rebind_abstract(Arc::new(socket))
+}
+
+/// The largest packet that may come: a smaller bound of its own is no reason to refuse what others
+/// may send.
+fn arriving(network: Network) -> u16 {
+    let largest = network.largest_packet();
+    largest.max(Network::default().largest_packet())
+}
+
+/// All addresses of a machine, of the same version of IP.
+fn everywhere(like: SocketAddr) -> IpAddr {
+    match like {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
 fn endpoint(
     socket: UdpSocket,
     network: Network,
     server: Option<ServerConfig>,
 ) -> Result<Endpoint, JoinError> {
-    // A smaller bound of its own is no reason to refuse what others may send.
-    let arriving = network
-        .largest_packet()
-        .max(Network::default().largest_packet());
+    let arriving = arriving(network);
     let mut config = EndpointConfig::default();
     config
         .max_udp_payload_size(arriving)
@@ -193,10 +209,7 @@ fn bind_any(rank: Rank, own: &str, candidates: &[SocketAddr]) -> Result<UdpSocke
     if last == io::ErrorKind::AddrNotAvailable
         && let Some(first) = candidates.first()
     {
-        let everywhere: SocketAddr = match first {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, first.port()).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, first.port()).into(),
-        };
+        let everywhere: SocketAddr = (everywhere(*first), first.port()).into();
         return bind(everywhere).map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => JoinError::PortTaken {
                 rank,

@@ -1,4 +1,3 @@
-use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -6,7 +5,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::admission::Admission;
 use crate::flight_recorder::FlightRecorder;
-use crate::membership::{Action, Awaited, Event, Membership};
+use crate::membership::{Action, Event, Membership};
+use crate::notice::say;
 use crate::wire::MemberRecord;
 use crate::{LossCause, OperationError};
 
@@ -58,7 +58,7 @@ impl Outbox {
         match action {
             Action::Send(rank, message) => self.admission.tell(rank, message),
             Action::Examine(rank) => self.admission.look_for(rank),
-            Action::Say(awaited) => say(&awaited),
+            Action::Say(awaited) => say(awaited),
             Action::Ready(records) => self.begin(records),
             Action::Fail(error) => {
                 tracing::debug!(%error, "the group is over");
@@ -72,14 +72,5 @@ impl Outbox {
                 self.ended.send_replace(true);
             }
         }
-    }
-}
-
-/// Says who is waited for where people read it: in the program's log, or else on standard error.
-fn say(awaited: &Awaited) {
-    match tracing::enabled!(tracing::Level::WARN) {
-        true => tracing::warn!("{awaited}"),
-        // Whoever has closed it does not want to know.
-        false => drop(writeln!(io::stderr(), "meshwork: {awaited}")),
     }
 }

@@ -8,6 +8,7 @@ use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
 
 use super::endpoint::{self, Listening};
 use super::handshake_limiter::HandshakeLimiter;
@@ -15,11 +16,14 @@ use super::refusals::Refusals;
 use crate::agreement::MemberId;
 use crate::config::{self, GroupConfig};
 use crate::identity::{Identity, Role};
+use crate::tasks::spawn_in;
 use crate::wire::{self, Decision, MemberProcess, MemberRecord, Newcomer};
-use crate::{ConfigError, JoinError, Member, Rank, host, open_files};
+use crate::{ConfigError, JoinError, Member, Rank, SystemError, host, open_files};
 
 use super::directory::Directory;
 use super::program;
+use super::roaming::follow;
+use super::ways::Ways;
 
 /// What a process keeps through all epochs of its job: its address, its member id and its identity.
 pub(crate) struct Node {
@@ -27,6 +31,9 @@ pub(crate) struct Node {
     pub(super) identity: Arc<Identity>,
     pub(super) endpoint: Endpoint,
     pub(super) refusals: Refusals,
+    pub(super) ways: Ways,
+    /// Follows this machine to other addresses; ends with this.
+    _roaming: JoinSet<()>,
     pub(super) handshake_limiter: Arc<HandshakeLimiter>,
     /// Where connections over TCP arrive, if they carry the bytes of operations.
     pub(super) listener: Option<Arc<TcpListener>>,
@@ -69,7 +76,13 @@ impl Node {
             listener,
             address,
         } = endpoint::listen(config, &identity).await?;
+        let local = endpoint.local_addr();
+        let local = local.map_err(|error| SystemError::new("looking at a socket", error.kind()));
+        let mut roaming = JoinSet::new();
+        spawn_in(&mut roaming, follow(endpoint.clone(), config.network()));
         Ok(Arc::new(Self {
+            _roaming: roaming,
+            ways: Ways::open(config, local?).await?,
             address,
             directory: Mutex::new(Directory::new(config.most())),
             program: OnceCell::new(),

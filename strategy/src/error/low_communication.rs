@@ -111,11 +111,6 @@ pub enum LowCommunicationError {
     /// Rounds were to end both by time and with a quorum.
     #[error("rounds that end with a quorum do not end by time: leave the round time out")]
     QuorumRoundTime,
-    /// The workers of the job may change.
-    #[error(
-        "rounds cannot end with a quorum in a job whose workers change: start one that is not elastic, or use OuterOptimizer"
-    )]
-    QuorumElastic,
     /// An inner step was made after the training had finished.
     #[error("the training has finished: make another outer optimizer for more steps")]
     Finished,

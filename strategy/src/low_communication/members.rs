@@ -91,8 +91,7 @@ impl OuterOptimizer {
         &mut self,
         strategy: &mut MultiWorkerMirroredStrategy,
     ) -> Result<(), Error> {
-        let words = strategy.all_words(self.standing().words())?;
-        let all = Standing::read_all(&words).ok_or(LowCommunicationError::Standing)?;
+        let all = all_standings(strategy, &self.standing())?;
         if !strategy.is_elastic() {
             standing::check_equal(&all)?;
         } else {
@@ -103,7 +102,11 @@ impl OuterOptimizer {
             }
             self.rounds.forget_sums();
             self.rounds.forget_requests();
-            self.pass_on(strategy, &gift)?;
+            let package = gift.givers.contains(&own).then(|| self.rounds.package());
+            if let Some(taken) = pass_on(strategy, &gift, package, &mut self.partial)? {
+                self.rounds.take_over(&taken)?;
+                self.begins_round();
+            }
         }
         self.progress = Progress::Running;
         self.measure_links(strategy)?;
@@ -119,56 +122,69 @@ impl OuterOptimizer {
         }
     }
 
-    fn pass_on(
-        &mut self,
-        strategy: &mut MultiWorkerMirroredStrategy,
-        gift: &Gift,
-    ) -> Result<(), Error> {
-        if gift.takers.is_empty() {
-            return Ok(());
-        }
-        let gives = gift.givers.contains(&strategy.rank());
-        let mut package = gives.then(|| self.rounds.package());
-        let manifest = package
-            .as_mut()
-            .map(|package| Manifest::of(Vec::new(), &Parts::one(package), state_transfer::CHUNK));
-        let terms = state_transfer::agree(strategy.group_mut(), gift, manifest.as_ref())?;
-        if !terms.differing.is_empty() {
-            let ranks = terms.differing;
-            return Err(Error::ReplicasDiverged { ranks });
-        }
-        match package {
-            Some(mut package) => {
-                let mut parts = Parts::one(&mut package);
-                state_transfer::give(strategy.group_mut(), &terms, &mut parts)
-            }
-            None => self.take(strategy, &terms),
-        }
-    }
-
-    /// Takes over what others have in common. What has come of it before a loss counts.
-    fn take(
-        &mut self,
-        strategy: &mut MultiWorkerMirroredStrategy,
-        terms: &Terms,
-    ) -> Result<(), Error> {
-        let begun = self.partial.take().filter(|partial| partial.is_of(terms));
-        let partial = self.partial.insert(match begun {
-            Some(partial) => partial,
-            None => Partial::new(terms, vec![0; terms.manifest.total()]),
-        });
-        state_transfer::take(strategy.group_mut(), terms, partial, |package| {
-            Parts::one(package)
-        })?;
-        if let Some(partial) = self.partial.take() {
-            self.rounds.take_over(&partial.state)?;
-            self.begins_round();
-        }
-        Ok(())
-    }
-
     fn standing(&self) -> Standing {
         let settings = format!("{:?}", self.rounds.settings);
         Standing::of(&self.rounds, &self.lengths, &settings, self.progress)
+    }
+}
+
+/// Tells all how far this worker has come, and hears it of all.
+#[track_caller]
+pub(super) fn all_standings(
+    strategy: &mut MultiWorkerMirroredStrategy,
+    own: &Standing,
+) -> Result<Vec<Standing>, Error> {
+    let words = strategy.all_words(own.words())?;
+    Ok(Standing::read_all(&words).ok_or(LowCommunicationError::Standing)?)
+}
+
+/// Gives what all have in common, of which each giver has a package, or returns it to those who
+/// take it. What has come of it before a loss is kept.
+pub(super) fn pass_on(
+    strategy: &mut MultiWorkerMirroredStrategy,
+    gift: &Gift,
+    package: Option<Vec<u8>>,
+    partial: &mut Option<Partial<Vec<u8>>>,
+) -> Result<Option<Vec<u8>>, Error> {
+    if gift.takers.is_empty() {
+        return Ok(None);
+    }
+    let mut package = package;
+    let manifest = package
+        .as_mut()
+        .map(|package| Manifest::of(Vec::new(), &Parts::one(package), state_transfer::CHUNK));
+    let terms = state_transfer::agree(strategy.group_mut(), gift, manifest.as_ref())?;
+    if !terms.differing.is_empty() {
+        let ranks = terms.differing;
+        return Err(Error::ReplicasDiverged { ranks });
+    }
+    match package {
+        Some(mut package) => {
+            let mut parts = Parts::one(&mut package);
+            state_transfer::give(strategy.group_mut(), &terms, &mut parts)?;
+            Ok(None)
+        }
+        None => take(strategy, &terms, partial).map(Some),
+    }
+}
+
+fn take(
+    strategy: &mut MultiWorkerMirroredStrategy,
+    terms: &Terms,
+    partial: &mut Option<Partial<Vec<u8>>>,
+) -> Result<Vec<u8>, Error> {
+    let begun = partial.take().filter(|partial| partial.is_of(terms));
+    let mut taken = match begun {
+        Some(partial) => partial,
+        None => Partial::new(terms, vec![0; terms.manifest.total()]),
+    };
+    let group = strategy.group_mut();
+    let came = state_transfer::take(group, terms, &mut taken, |package| Parts::one(package));
+    match came {
+        Ok(()) => Ok(taken.state),
+        Err(error) => {
+            *partial = Some(taken);
+            Err(error)
+        }
     }
 }

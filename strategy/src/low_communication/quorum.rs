@@ -3,26 +3,32 @@
 //! A thread of each worker takes part in all exchanges, also while its training is late: it then
 //! gives nothing, and makes the outer step like all others. So the workers agree without anybody
 //! in the middle, and who comes late finds what the others have come to. Pure are `common`, which
-//! all have, and `follower`, the training of one; `thread` exchanges.
+//! all have, and `follower`, the training of one; `thread` exchanges, among the workers that
+//! `members` brings together.
 
 mod common;
 mod follower;
+mod members;
+mod shared;
 mod thread;
 
 use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use meshwork_collectives::MeasuredLinks;
+use meshwork_collectives::{MeasuredLinks, Rank};
 
 use super::LowCommunication;
+use super::links::Fastest;
 use super::rounds::{Rounds, check_count};
-use super::standing::{self, Progress, Standing};
+use super::standing::Progress;
 use crate::{Error, LowCommunicationError, MultiWorkerMirroredStrategy, Snapshot};
 use common::Common;
 use follower::Follower;
-use thread::Shared;
+use shared::{Place, Shared};
+use thread::Participant;
 
 /// The name of the state in a snapshot.
 const PACKAGE: &str = "outer.quorum";
@@ -46,7 +52,8 @@ pub enum Late {
 }
 
 impl Quorum {
-    /// An exchange begins when all have come, or when so many have waited for others for so long.
+    /// An exchange begins when all have come, or when so many have waited for others for so long;
+    /// where there are fewer workers, when all of those have.
     #[must_use]
     pub fn new(workers: NonZeroUsize, patience: Duration) -> Self {
         Self {
@@ -71,7 +78,14 @@ impl Quorum {
 /// that one goes on from the step at which the others are, and its inner steps are part of the next
 /// exchange, whether it has made as many as the others by then or not. Contributions count by their
 /// inner steps. What exchanges came to is the same bits on all workers; which of them a worker was
-/// late for depends on the time. The workers of the job are the same until its end.
+/// late for depends on the time.
+///
+/// In a job that is [elastic](MultiWorkerMirroredStrategy::elastic) a worker that is lost costs its
+/// own inner steps since the last exchange, and holds up nobody's training: the others exchange
+/// among those who are left. A newcomer begins with what all have in common, at their step.
+///
+/// The strategy is the optimizer's until the end, as all operations are made behind the training's
+/// back: [`into_strategy`](Self::into_strategy) gives it back.
 ///
 /// ```
 /// use std::num::{NonZeroU32, NonZeroUsize};
@@ -79,11 +93,12 @@ impl Quorum {
 /// use meshwork_strategy::low_communication::{LowCommunication, Quorum, QuorumOptimizer};
 /// use meshwork_strategy::MultiWorkerMirroredStrategy;
 ///
-/// let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+/// let strategy = MultiWorkerMirroredStrategy::alone()?;
 /// let mut parameters = vec![0.0_f32; 3];
 /// let settings = LowCommunication::new(NonZeroU32::new(10).expect("10 is not 0"));
 /// let quorum = Quorum::new(NonZeroUsize::MIN, Duration::from_secs(30));
-/// let mut outer = QuorumOptimizer::new(&mut strategy, settings, quorum, &[3], &parameters)?;
+/// let mut outer = QuorumOptimizer::new(strategy, settings, quorum, &[3], &parameters)?;
+/// parameters.copy_from_slice(outer.agreed());
 /// while outer.steps() < 500 {
 ///     for one in &mut parameters {
 ///         *one -= 0.05 * 2.0 * (*one - 3.0);
@@ -92,13 +107,15 @@ impl Quorum {
 /// }
 /// outer.finish(&mut parameters)?;
 /// assert!((parameters[0] - 3.0).abs() < 1e-2, "{}", parameters[0]);
+/// outer.into_strategy().leave()?;
 /// # Ok::<(), meshwork_strategy::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct QuorumOptimizer {
     follower: Follower,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    /// Until the end.
+    thread: Option<JoinHandle<MultiWorkerMirroredStrategy>>,
     waited: Duration,
 }
 
@@ -106,20 +123,24 @@ impl QuorumOptimizer {
     /// Begins with `parameters`, tensors of these lengths one after the other: the same bits on all
     /// workers.
     ///
+    /// In a job that is elastic they may differ, and what [`agreed`](Self::agreed) then has is what
+    /// to begin with: see [`OuterOptimizer::new`](super::OuterOptimizer::new).
+    ///
     /// # Errors
     /// [`LowCommunicationError`] where these settings, tensors and workers cannot be trained so;
-    /// [`LowCommunicationError::Differs`] on all workers where they differ. [`Error::NoThread`],
-    /// [`Error::Group`].
+    /// [`LowCommunicationError::Differs`] on all workers where they differ, or in a job that is
+    /// elastic on the one that differs. [`Error::NoThread`], [`Error::Group`]. The strategy is left
+    /// by it.
     #[track_caller]
     pub fn new(
-        strategy: &mut MultiWorkerMirroredStrategy,
+        strategy: MultiWorkerMirroredStrategy,
         settings: LowCommunication,
         quorum: Quorum,
         lengths: &[usize],
         parameters: &[f32],
     ) -> Result<Self, Error> {
         let rounds = Rounds::new(settings, lengths, parameters)?;
-        Self::joined(strategy, rounds, quorum, lengths)
+        Self::joined(strategy, rounds, quorum, lengths, Progress::Beginning)
     }
 
     /// The outer optimizer that was [saved](Self::save), with the same settings, tensors and number
@@ -130,7 +151,7 @@ impl QuorumOptimizer {
     /// [`new`](Self::new).
     #[track_caller]
     pub fn restore(
-        strategy: &mut MultiWorkerMirroredStrategy,
+        strategy: MultiWorkerMirroredStrategy,
         settings: LowCommunication,
         quorum: Quorum,
         lengths: &[usize],
@@ -140,31 +161,39 @@ impl QuorumOptimizer {
         let mut rounds = Rounds::new(settings, lengths, &vec![0.0; elements])?;
         let package = snapshot.bytes(PACKAGE);
         rounds.take_over(package.ok_or(LowCommunicationError::Package { bytes: 0 })?)?;
-        Self::joined(strategy, rounds, quorum, lengths)
+        Self::joined(strategy, rounds, quorum, lengths, Progress::Restored)
     }
 
     #[track_caller]
     fn joined(
-        strategy: &mut MultiWorkerMirroredStrategy,
+        mut strategy: MultiWorkerMirroredStrategy,
         rounds: Rounds,
         quorum: Quorum,
         lengths: &[usize],
+        progress: Progress,
     ) -> Result<Self, Error> {
-        quorum.check(&rounds.settings, strategy)?;
-        let settings = format!("{:?} {quorum:?}", rounds.settings);
-        let own = Standing::of(&rounds, lengths, &settings, Progress::Beginning);
-        let words = strategy.all_words(own.words())?;
-        let all = Standing::read_all(&words).ok_or(LowCommunicationError::Standing)?;
-        standing::check_equal(&all)?;
-        let group = strategy.group_mut().split(Some(0), 0)?;
-        let group = group.expect("a rank with a colour has a group");
-        let common = Common { rounds };
-        let follower = Follower::new(&common, quorum.late);
-        let shared = Arc::new(Shared::new(common));
-        let of_thread = shared.clone();
+        quorum.check(&rounds.settings, &mut strategy)?;
+        let place = Place {
+            rank: strategy.rank(),
+            workers: strategy.group_mut().world(),
+        };
+        let fastest = Fastest::of(rounds.ranges.len());
+        let shared = Arc::new(Shared::new(Common { rounds }, place));
+        let mut participant = Participant {
+            strategy,
+            shared: shared.clone(),
+            quorum,
+            lengths: lengths.to_vec(),
+            progress,
+            partial: None,
+            fastest,
+            under_way: None,
+        };
+        participant.join()?;
+        let follower = Follower::new(&shared.lock().common, quorum.late);
         let thread = Builder::new()
             .name("meshwork-exchanges".into())
-            .spawn(move || thread::run(group, &of_thread, quorum))
+            .spawn(move || participant.run())
             .map_err(|error| Error::NoThread { kind: error.kind() })?;
         Ok(Self {
             follower,
@@ -172,6 +201,15 @@ impl QuorumOptimizer {
             thread: Some(thread),
             waited: Duration::ZERO,
         })
+    }
+
+    /// Counts an inner step after which nothing is to be given or taken over; where something is,
+    /// does nothing and says so: then it is [`step`](Self::step) that counts it. For parameters
+    /// that have to be brought together first.
+    #[must_use]
+    pub fn step_alone(&mut self) -> bool {
+        let state = self.shared.lock();
+        state.ended.is_none() && self.follower.step_alone(&state.common, state.begun)
     }
 
     /// Is called after each inner step: gives what the next exchange is to have of this worker, and
@@ -264,6 +302,18 @@ impl QuorumOptimizer {
         self.follower.step
     }
 
+    /// This worker's rank. In a job that is elastic it may change at any time.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.shared.lock().place.rank
+    }
+
+    /// How many workers there are, which in a job that is elastic may change at any time.
+    #[must_use]
+    pub fn workers(&self) -> u32 {
+        self.shared.lock().place.workers
+    }
+
     /// Exchanges that were made, of all fragments together.
     #[must_use]
     pub fn outer_steps(&self) -> u64 {
@@ -297,14 +347,37 @@ impl QuorumOptimizer {
     }
 }
 
-impl Drop for QuorumOptimizer {
-    /// Before the training has [finished](Self::finish), ends it on all workers.
-    fn drop(&mut self) {
+impl QuorumOptimizer {
+    /// Gives the strategy back. Before the training has [finished](Self::finish), ends it on all
+    /// workers, or in a job that is elastic on this one.
+    #[must_use = "a strategy that is dropped without leaving counts as lost"]
+    pub fn into_strategy(mut self) -> MultiWorkerMirroredStrategy {
+        let thread = self
+            .thread
+            .take()
+            .expect("taken here and when it is dropped");
+        match self.ended(thread) {
+            Ok(strategy) => strategy,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn ended(
+        &self,
+        thread: JoinHandle<MultiWorkerMirroredStrategy>,
+    ) -> std::thread::Result<MultiWorkerMirroredStrategy> {
         self.shared.lock().is_dropped = true;
         self.shared.notify();
+        thread.join()
+    }
+}
+
+impl Drop for QuorumOptimizer {
+    /// As [`into_strategy`](Self::into_strategy), and drops that.
+    fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             // Its panic has been printed, and has ended the group.
-            let _ = thread.join();
+            drop(self.ended(thread));
         }
     }
 }
@@ -317,9 +390,10 @@ impl Quorum {
     ) -> Result<(), LowCommunicationError> {
         let (workers, world) = (self.workers.get(), strategy.group_mut().world() as usize);
         match () {
-            () if workers > world => Err(LowCommunicationError::QuorumSize { workers, world }),
             () if settings.round_time.is_some() => Err(LowCommunicationError::QuorumRoundTime),
-            () if strategy.is_elastic() => Err(LowCommunicationError::QuorumElastic),
+            // More may come.
+            () if strategy.is_elastic() => Ok(()),
+            () if workers > world => Err(LowCommunicationError::QuorumSize { workers, world }),
             () => Ok(()),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quinn::{Connection, Endpoint};
 use tokio::time::{sleep, timeout};
@@ -13,6 +13,7 @@ use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::heads::DataHead;
 use crate::quic::streams::{self, Stream};
+use crate::quic::ways::Way;
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
 use crate::tasks::spawn;
 use crate::wire::{Hello, Lane, Message, WireError};
@@ -58,9 +59,12 @@ async fn dial(
     endpoint: &Endpoint,
     rank: Rank,
 ) -> Result<MemberConnection, OperationError> {
+    let (began, ways) = (Instant::now(), &admission.node.ways);
+    let mut way = Way::Direct;
     // Nobody listens any more once the group is over.
     for number in (0_u32..).take_while(|_| !admission.events.is_closed()) {
-        match attempt(admission, endpoint, rank, number).await {
+        way = ways.next(admission.member_id(rank), began.elapsed(), way);
+        match attempt(admission, endpoint, rank, Try { number, way }).await {
             Ok(admitted) => return Ok(admitted),
             Err(Attempt::Hopeless(error)) => return Err(error),
             Err(Attempt::Failed) => sleep(PAUSE).await,
@@ -85,15 +89,34 @@ impl<E: Into<NoMessage>> From<E> for Attempt {
     }
 }
 
+/// Which attempt it is, and in which way.
+#[derive(Clone, Copy)]
+struct Try {
+    number: u32,
+    way: Way,
+}
+
 async fn attempt(
     admission: &Arc<Admission>,
     endpoint: &Endpoint,
     rank: Rank,
-    number: u32,
+    this: Try,
 ) -> Result<MemberConnection, Attempt> {
+    let Try { number, way } = this;
     let peer = admission.member(rank);
-    let limit = ATTEMPT * PATIENT.min(1 << number.min(PATIENT));
-    let greeted = timeout(limit, greet(admission, endpoint, &peer)).await;
+    let ways = &admission.node.ways;
+    if let (Way::ByRelay(_), Some((relay, reason))) = (way, ways.refusal()) {
+        let rank = admission.me;
+        let refused = JoinError::RelayRefused {
+            peer,
+            relay,
+            rank,
+            reason,
+        };
+        return Err(Attempt::Hopeless(refused.into()));
+    }
+    let limit = ways.limit(way, ATTEMPT * PATIENT.min(1 << number.min(PATIENT)));
+    let greeted = timeout(limit, greet(admission, endpoint, &peer, way)).await;
     let greeted = greeted.map_err(|_| Attempt::Slow)??;
     match admission.new_tcp_binding(&greeted.connection) {
         Some(tcp_binding) => over_tcp(admission, &peer, greeted, tcp_binding).await,
@@ -115,8 +138,12 @@ async fn greet(
     admission: &Admission,
     endpoint: &Endpoint,
     peer: &Member,
+    way: Way,
 ) -> Result<Greeted, Attempt> {
-    let address = peer_address(admission, endpoint, peer).await?;
+    let address = match way {
+        Way::Direct => peer_address(admission, endpoint, peer).await?,
+        Way::ByRelay(address) => address,
+    };
     let connection = connect(admission, endpoint, address, peer).await?;
     let mut control = connection.open_bi().await?;
     control::write(&mut control.0, &Message::Hello(admission.hello.clone())).await?;

@@ -13,6 +13,7 @@ use crate::agreement::{Event, MemberId, Proof};
 use crate::identity::Role;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::streams::Stream;
+use crate::quic::ways::Way;
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
 use crate::wire::{AgreementMessage, Message, Spoken};
 
@@ -43,8 +44,10 @@ impl Reconfiguration {
     ) {
         let mut unsaid = None;
         let (mut heard, mut pause) = (Instant::now(), PAUSE);
+        let mut way = Way::Direct;
         while !(messages.is_closed() && messages.is_empty() && unsaid.is_none()) {
-            let called = timeout(ATTEMPT, self.call(member_id)).await;
+            way = self.node.ways.next(member_id, heard.elapsed(), way);
+            let called = timeout(ATTEMPT, self.call(member_id, way)).await;
             match called.unwrap_or(CallOutcome::Unreached) {
                 CallOutcome::Answered(connection, line) => {
                     self.converse(connection, line, &mut messages, &mut unsaid)
@@ -70,8 +73,8 @@ impl Reconfiguration {
         }
     }
 
-    async fn call(&self, member_id: MemberId) -> CallOutcome {
-        let connection = match self.connect(member_id).await {
+    async fn call(&self, member_id: MemberId, way: Way) -> CallOutcome {
+        let connection = match self.connect(member_id, way).await {
             Ok(connection) => connection,
             Err(called) => return called,
         };
@@ -84,8 +87,9 @@ impl Reconfiguration {
         }
     }
 
-    async fn connect(&self, member_id: MemberId) -> Result<Connection, CallOutcome> {
-        let connecting = self.dial(member_id).await.ok_or(CallOutcome::Unreached)?;
+    async fn connect(&self, member_id: MemberId, way: Way) -> Result<Connection, CallOutcome> {
+        let connecting = self.dial(member_id, way).await;
+        let connecting = connecting.ok_or(CallOutcome::Unreached)?;
         connecting.await.map_err(|error| match error {
             // It has no room for callers at the moment.
             ConnectionError::ConnectionClosed(close)
@@ -97,10 +101,13 @@ impl Reconfiguration {
         })
     }
 
-    async fn dial(&self, member_id: MemberId) -> Option<Connecting> {
+    async fn dial(&self, member_id: MemberId, way: Way) -> Option<Connecting> {
         let endpoint = &self.node.endpoint;
         let own = endpoint.local_addr().ok()?;
-        let address = resolve(&self.node.address(member_id)?, own).await.ok()??;
+        let address = match way {
+            Way::Direct => resolve(&self.node.address(member_id)?, own).await.ok()??,
+            Way::ByRelay(address) => address,
+        };
         self.dial_at(address, self.node.role(member_id))
     }
 

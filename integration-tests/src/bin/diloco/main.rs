@@ -11,6 +11,7 @@ macro_rules! say {
     }};
 }
 
+mod death;
 mod quorum;
 
 use std::fmt::Display;
@@ -23,8 +24,10 @@ use clap::Parser;
 use meshwork_launcher::{Elastic, Launch};
 use meshwork_strategy::low_communication::{LowCommunication, OuterOptimizer};
 use meshwork_strategy::{
-    Compression, Error, Fingerprint, JoinMode, MultiWorkerMirroredStrategy, Rounding,
+    Compression, Error, Fingerprint, JoinMode, MultiWorkerMirroredStrategy, Rank, Rounding,
 };
+
+use death::{Death, Where};
 
 /// Trains with as many workers as there are, or starts them.
 #[derive(Clone, Debug, Parser)]
@@ -65,6 +68,9 @@ struct Args {
     /// Have another model when started for the second time
     #[arg(long)]
     odd_once: bool,
+    /// The end of one worker's first life: worker:step:inner|exchange|behind:turns
+    #[arg(long)]
+    death: Option<Death>,
 }
 
 fn main() -> ExitCode {
@@ -131,6 +137,7 @@ fn lengths(args: &Args) -> Result<[usize; 4], Error> {
 fn train(args: &Args) -> Result<(), Error> {
     say!("process {}", std::process::id());
     let mut strategy = MultiWorkerMirroredStrategy::elastic_from_env()?;
+    let death = Death::of(args.death, strategy.rank());
     let lengths = lengths(args)?;
     let mut own = vec![1.0_f32; lengths.iter().sum()];
     let mut outer = OuterOptimizer::new(&mut strategy, settings(args), &lengths, &own)?;
@@ -139,10 +146,15 @@ fn train(args: &Args) -> Result<(), Error> {
     let (begun, mut made, mut told) = (outer.steps(), 0, 0);
     let began = Instant::now();
     while outer.steps() < args.steps {
-        inner_step(&mut own, &strategy, args.pause);
+        let next = outer.steps() + 1;
+        Death::comes(death, next, Where::Inner);
+        let workers = u32::try_from(strategy.num_replicas_in_sync()).expect("ranks have 32 bits");
+        inner_step(&mut own, strategy.rank(), workers, args.pause);
         made += 1;
         let before = Instant::now();
+        Death::comes(death, next, Where::Exchange);
         outer.step(&mut strategy, &mut own)?;
+        Death::comes(death, next, Where::Behind);
         let (waited, step) = (before.elapsed(), outer.steps());
         assert_eq!(step, begun + made, "a step was lost or made twice");
         if outer.outer_steps() > told {
@@ -168,10 +180,9 @@ fn train(args: &Args) -> Result<(), Error> {
 }
 
 /// Towards a goal that is 3 on average, as each worker has samples of its own.
-fn inner_step(own: &mut [f32], strategy: &MultiWorkerMirroredStrategy, pause: u64) {
-    let rank = strategy.rank().number() as f32;
-    let middle = (strategy.num_replicas_in_sync() - 1) as f32 / 2.0;
-    let goal = 3.0 + 0.1 * (rank - middle);
+fn inner_step(own: &mut [f32], rank: Rank, workers: u32, pause: u64) {
+    let middle = (workers - 1) as f32 / 2.0;
+    let goal = 3.0 + 0.1 * (rank.number() as f32 - middle);
     for one in own {
         *one -= 0.02 * (*one - goal);
     }

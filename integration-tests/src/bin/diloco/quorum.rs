@@ -6,8 +6,9 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use meshwork_strategy::low_communication::{Quorum, QuorumOptimizer};
-use meshwork_strategy::{Error, Fingerprint, MultiWorkerMirroredStrategy};
+use meshwork_strategy::{Error, Fingerprint, JoinMode, MultiWorkerMirroredStrategy};
 
+use crate::death::{Death, Where};
 use crate::{Args, inner_step, lengths, settings};
 
 /// How many times as long.
@@ -15,29 +16,40 @@ const SLOWER: u64 = 40;
 const PATIENCE: Duration = Duration::from_millis(5);
 
 pub(crate) fn train(args: &Args, workers: NonZeroUsize) -> Result<(), Error> {
-    let mut strategy = MultiWorkerMirroredStrategy::from_env()?;
+    say!("process {}", std::process::id());
+    let strategy = match JoinMode::from_env()? {
+        Some(_) => MultiWorkerMirroredStrategy::elastic_from_env()?,
+        None => MultiWorkerMirroredStrategy::from_env()?,
+    };
+    let death = Death::of(args.death, strategy.rank());
     let lengths = lengths(args)?;
     let mut own = vec![1.0_f32; lengths.iter().sum()];
     let quorum = Quorum::new(workers, PATIENCE);
-    let made = QuorumOptimizer::new(&mut strategy, settings(args), quorum, &lengths, &own);
-    let mut outer = made?;
-    let is_last = strategy.rank().index() + 1 == strategy.num_replicas_in_sync();
-    let pause = if is_last {
-        SLOWER * args.pause
-    } else {
-        args.pause
-    };
-    let mut made = 0;
+    let mut outer = QuorumOptimizer::new(strategy, settings(args), quorum, &lengths, &own)?;
+    own.copy_from_slice(outer.agreed());
+    let (mut made, mut told) = (0, 0);
     while outer.steps() < args.steps {
-        inner_step(&mut own, &strategy, pause);
+        let (rank, workers) = (outer.rank(), outer.workers());
+        let pause = match rank.number() + 1 == workers {
+            true => SLOWER * args.pause,
+            false => args.pause,
+        };
+        let step = outer.steps() + 1;
+        Death::comes(death, step, Where::Inner);
+        inner_step(&mut own, rank, workers, pause);
+        Death::comes(death, step, Where::Exchange);
         outer.step(&mut own)?;
+        Death::comes(death, step, Where::Behind);
         made += 1;
+        if outer.outer_steps() > told {
+            told = outer.outer_steps();
+            say!("step {} of {workers} workers", outer.steps());
+        }
     }
     outer.finish(&mut own)?;
     let far = own.iter().map(|one| (one - 3.0).abs()).fold(0.0, f32::max);
     let (hash, exchanges) = (Fingerprint::of(&own).value(), outer.outer_steps());
     say!("trained {exchanges} exchanges, hash {hash:016x}, far {far:.4}");
     say!("made {made} steps, late for {} exchanges", outer.missed());
-    drop(outer);
-    strategy.leave()
+    outer.into_strategy().leave()
 }

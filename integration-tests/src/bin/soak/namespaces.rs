@@ -56,6 +56,7 @@ impl Namespaces {
         Ok(all)
     }
 
+    #[allow(dead_code, reason = "tests have this file too, and do not call it")]
     /// The address of each rank, with its port.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let addresses = (0..self.ranks.len()).map(|rank| format!("{}:{PORT}", address(rank)));
@@ -67,6 +68,28 @@ impl Namespaces {
         self.ranks[rank].command(program)
     }
 
+    #[allow(dead_code, reason = "tests have this file too, and alone call it")]
+    /// Carries out lines for `ip` where this rank is.
+    pub(crate) fn change(&self, rank: usize, lines: &str) -> io::Result<()> {
+        self.ranks[rank].configure(lines)
+    }
+
+    #[allow(dead_code, reason = "tests have this file too, and alone call it")]
+    /// Lets no more than this through from a rank to all others.
+    pub(crate) fn limit(&self, rank: usize, megabits: u32) -> io::Result<()> {
+        let rate = format!("{megabits}mbit");
+        let limited = self.ranks[rank]
+            .command("tc")
+            .args(["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate])
+            .args(["burst", "64kb", "latency", "200ms"])
+            .status()?;
+        match limited.success() {
+            true => Ok(()),
+            false => Err(io::Error::other("tc could not limit a link")),
+        }
+    }
+
+    #[allow(dead_code, reason = "tests have this file too, and do not call it")]
     /// Lets nothing through any more between this rank and all others.
     pub(crate) fn cut(&self, rank: usize) -> io::Result<()> {
         self.bridge

@@ -26,6 +26,8 @@ pub(super) enum Report {
     Waiting(Duration),
     /// It makes no more.
     Finished,
+    /// It has given what it has to an exchange that a loss has interrupted.
+    Begun,
 }
 
 /// What all workers do next.
@@ -81,9 +83,10 @@ impl Report {
             Self::Working => 0,
             Self::Finished => 1,
             Self::Ready => 2,
+            Self::Begun => 3,
             Self::Waiting(time) => {
                 let millis = time.as_millis().min(u128::from(u64::MAX >> 1));
-                3 + u64::try_from(millis).expect("at most 2^63")
+                4 + u64::try_from(millis).expect("at most 2^63")
             }
         }
     }
@@ -93,7 +96,8 @@ impl Report {
             0 => Self::Working,
             1 => Self::Finished,
             2 => Self::Ready,
-            _ => Self::Waiting(Duration::from_millis(word - 3)),
+            3 => Self::Begun,
+            _ => Self::Waiting(Duration::from_millis(word - 4)),
         }
     }
 }
@@ -105,14 +109,16 @@ impl Quorum {
             mut working,
             mut finished,
             mut ready,
+            mut begun,
             mut waiting,
             mut patient,
-        ] = [0_usize; 5];
+        ] = [0_usize; 6];
         for report in reports {
             match report {
                 Report::Working => working += 1,
                 Report::Finished => finished += 1,
                 Report::Ready => ready += 1,
+                Report::Begun => begun += 1,
                 Report::Waiting(time) => {
                     waiting += 1;
                     patient += usize::from(*time >= self.patience);
@@ -123,6 +129,7 @@ impl Quorum {
         let enough = self.workers.get().min(reports.len() - finished);
         let is_quorum = patient > 0 && patient + ready >= enough;
         match () {
+            () if begun > 0 => Decision::Exchange,
             () if finished == reports.len() => Decision::End,
             () if waiting > 0 && (working == 0 || is_quorum) => Decision::Exchange,
             () => Decision::Wait,

@@ -89,6 +89,22 @@ impl Follower {
         }
     }
 
+    /// Makes an inner step after which this worker has nothing to give or take over, if it is one.
+    pub(super) fn step_alone(&mut self, common: &Common, begun: u64) -> bool {
+        let has_come = |step: u64| step <= self.step + 1;
+        let is_alone = !self.is_late
+            && self.next >= begun.max(common.made())
+            && !has_come(self.settings.exchange(self.next).step)
+            && !self
+                .offered
+                .front()
+                .is_some_and(|one| has_come(one.taken_over_after));
+        if is_alone {
+            self.made_inner_step(begun);
+        }
+        is_alone
+    }
+
     /// Goes to where the others are, who have begun so many exchanges.
     pub(super) fn catch_up(&mut self, common: &Common, begun: u64, own: &mut [f32]) {
         self.note_early_begun(begun);

@@ -20,7 +20,7 @@ fn quorum(workers: usize, patience: Duration) -> Quorum {
 
 #[test]
 fn an_exchange_begins_with_all_or_with_a_quorum_that_has_waited() {
-    use Report::{Finished, Ready, Waiting, Working};
+    use Report::{Begun, Finished, Ready, Waiting, Working};
     let second = Duration::from_secs;
     let decide = |workers, reports: &[Report]| quorum(workers, second(10)).decide(reports);
     let (short, long) = (Waiting(second(9)), Waiting(second(10)));
@@ -45,6 +45,9 @@ fn an_exchange_begins_with_all_or_with_a_quorum_that_has_waited() {
         (2, vec![short, Ready], Decision::Exchange),
         (1, vec![Ready, Ready], Decision::Wait),
         (1, vec![Finished, Ready], Decision::Wait),
+        // What a loss has interrupted is made, whoever is left.
+        (3, vec![Begun, Working, Working], Decision::Exchange),
+        (2, vec![Begun, Finished], Decision::Exchange),
     ] {
         assert_eq!(
             decide(workers, &reports),
@@ -94,7 +97,12 @@ fn in_every_small_world_nobody_is_left_behind_without_a_quorum_and_an_end_is_eve
 #[test]
 fn words_and_reports_are_inverse() {
     let waits = [0, 1, 1_000].map(|millis| Report::Waiting(Duration::from_millis(millis)));
-    let others = [Report::Working, Report::Finished, Report::Ready];
+    let others = [
+        Report::Working,
+        Report::Finished,
+        Report::Ready,
+        Report::Begun,
+    ];
     for report in others.into_iter().chain(waits) {
         assert_eq!(Report::read(report.word()), report);
     }
@@ -166,6 +174,12 @@ impl World {
                 let learns = (at + 1) as f32 + place as f32 / 8.0;
                 *own += learns;
                 worker.learnt[place] += learns;
+            }
+            // Whether a step has nothing else to it is known before it is made.
+            if worker.follower.step_alone(&self.common, self.begun) {
+                assert!(worker.follower.due().is_none());
+                assert!(worker.follower.offer(&worker.own, self.begun).is_none());
+                return;
             }
             worker.follower.made_inner_step(self.begun);
         }

@@ -1,20 +1,22 @@
 //! The thread that takes part in all exchanges of a worker, whether its training has come so far or
-//! not: it gives what it has been offered, or nothing, and makes the outer steps.
+//! not: it gives what it has been offered, or nothing, and makes the outer steps. What it shares
+//! with the training is in `shared`, who comes and goes in `members`.
 
-use std::collections::VecDeque;
-use std::mem::discriminant;
+use std::mem::take;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-use meshwork_collectives::{Group, MeasuredLinks};
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::exchange::{self, How};
 use super::super::links::Fastest;
-use super::super::rounds::Contribution;
+use super::super::rounds::{Contribution, Seal, Sum};
+use super::super::standing::Progress;
 use super::Quorum;
-use super::common::{Common, Decision, Report};
-use crate::{Error, LowCommunicationError};
+use super::common::{Decision, Report};
+use super::shared::Shared;
+use crate::state_transfer::Partial;
+use crate::{Error, LowCommunicationError, MultiWorkerMirroredStrategy};
 
 /// Workers report so many times within their patience, and at least as often as this.
 const REPORTS: u32 = 10;
@@ -22,192 +24,149 @@ const SELDOM: Duration = Duration::from_secs(1);
 /// More often than this makes no difference to a round.
 const OFTEN: Duration = Duration::from_millis(1);
 
-/// What the thread and the training share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
+/// A worker's part in all exchanges.
+pub(super) struct Participant {
+    pub(super) strategy: MultiWorkerMirroredStrategy,
+    pub(super) shared: Arc<Shared>,
+    pub(super) quorum: Quorum,
+    pub(super) lengths: Vec<usize>,
+    pub(super) progress: Progress,
+    /// What has come of the state of others, until all of it is here.
+    pub(super) partial: Option<Partial<Vec<u8>>>,
+    pub(super) fastest: Fastest,
+    pub(super) under_way: Option<UnderWay>,
 }
 
+/// An exchange that has begun, until it is sealed: a loss begins it anew with the same.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) common: Common,
-    /// Exchanges that have begun, of which the last may not be made.
-    pub(super) begun: u64,
-    /// For the next exchanges, in order; no more than there are fragments.
-    offers: VecDeque<Offer>,
-    /// Whether this worker makes no more inner steps.
-    is_finished: bool,
-    /// Whether the training is over without having finished.
-    pub(super) is_dropped: bool,
-    /// How the thread has ended.
-    pub(super) ended: Option<Result<(), Error>>,
-    pub(super) links: Option<MeasuredLinks>,
-    pub(super) bytes: u64,
-}
-
-/// What a worker gives an exchange.
-#[derive(Debug)]
-pub(super) struct Offer {
+pub(super) struct UnderWay {
     pub(super) contribution: Contribution,
-    /// Since when it waits; `None` for one that was late, and goes on meanwhile.
-    pub(super) since: Option<Instant>,
+    /// Once summed.
+    pub(super) sum: Option<Sum>,
 }
 
-impl Shared {
-    pub(super) fn new(common: Common) -> Self {
-        Self {
-            state: Mutex::new(State {
-                begun: common.made(),
-                common,
-                offers: VecDeque::new(),
-                is_finished: false,
-                is_dropped: false,
-                ended: None,
-                links: None,
-                bytes: 0,
-            }),
-            changed: Condvar::new(),
-        }
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // Whoever panics with the lock leaves numbers behind, and its end ends the group.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn notify(&self) {
-        self.changed.notify_all();
-    }
-
-    /// Waits until something has changed.
-    pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let waited = self.changed.wait(state);
-        waited.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until this worker has something else to report, for no longer than this.
-    fn wait_for_news(&self, told: Report, longest: Duration) {
-        let same = |state: &mut State| {
-            let is_same = discriminant(&state.report()) == discriminant(&told);
-            is_same && !state.is_dropped
+impl Participant {
+    /// Takes part until all workers have finished; then the strategy is the program's again.
+    pub(super) fn run(mut self) -> MultiWorkerMirroredStrategy {
+        let ended = match catch_unwind(AssertUnwindSafe(|| self.take_part())) {
+            Ok(ended) => ended,
+            Err(_) => {
+                let group = self.strategy.group_mut();
+                Err(group.abort("the thread that exchanges has panicked").into())
+            }
         };
-        drop(self.changed.wait_timeout_while(self.lock(), longest, same));
+        self.shared.lock().ended = Some(ended);
+        self.shared.notify();
+        self.strategy
     }
-}
 
-impl State {
-    fn report(&self) -> Report {
-        match self.offers.front() {
-            Some(Offer {
-                since: Some(since), ..
-            }) => Report::Waiting(since.elapsed()),
-            Some(Offer { since: None, .. }) => Report::Ready,
-            None if self.is_finished => Report::Finished,
-            None => Report::Working,
+    fn take_part(&mut self) -> Result<(), Error> {
+        loop {
+            match self.turn() {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => return Ok(()),
+                Err(error @ Error::Group(_)) if self.strategy.is_elastic() => {
+                    self.recover(error)?;
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 
-    /// No more inner steps are made, and what was given early is taken back.
-    pub(super) fn finish(&mut self) {
-        self.offers.retain(|offer| offer.since.is_some());
-        self.is_finished = true;
-    }
-
-    /// Instead of what a late worker has given before, if that is still there.
-    pub(super) fn offer(&mut self, contribution: Contribution, since: Option<Instant>) {
-        self.offers.retain(|offer| offer.since.is_some());
-        self.offers.push_back(Offer {
-            contribution,
-            since,
-        });
-    }
-}
-
-/// Takes part until all workers have finished.
-pub(super) fn run(mut group: Group, shared: &Shared, quorum: Quorum) {
-    let ended = match catch_unwind(AssertUnwindSafe(|| take_part(&mut group, shared, quorum))) {
-        Ok(ended) => ended,
-        Err(_) => Err(group.abort("the thread that exchanges has panicked").into()),
-    };
-    shared.lock().ended = Some(ended);
-    shared.notify();
-}
-
-fn take_part(group: &mut Group, shared: &Shared, quorum: Quorum) -> Result<(), Error> {
-    let measures_links = shared.lock().common.rounds.settings.measures_links;
-    let fragments = shared.lock().common.rounds.ranges.len();
-    let mut fastest = Fastest::of(fragments);
-    let mut is_to_measure = measures_links;
-    let interval = (quorum.patience / REPORTS).clamp(OFTEN, SELDOM);
-    loop {
-        if is_to_measure {
-            shared.lock().links = group.measure_links()?;
-            fastest.forget();
-        }
-        is_to_measure = false;
+    fn turn(&mut self) -> Result<ControlFlow<()>, Error> {
         let (report, is_dropped) = {
-            let state = shared.lock();
+            let state = self.shared.lock();
             (state.report(), state.is_dropped)
         };
+        let group = self.strategy.group_mut();
         if is_dropped {
             let error = group.abort("a worker dropped its outer optimizer before it had finished");
             return Err(error.into());
         }
+        let report = match &self.under_way {
+            Some(_) => Report::Begun,
+            None => report,
+        };
         let mut words = vec![0; group.world() as usize];
         group.all_gather(&[report.word()], &mut words)?;
         let reports: Vec<Report> = words.into_iter().map(Report::read).collect();
-        match quorum.decide(&reports) {
-            Decision::End => return Ok(()),
+        match self.quorum.decide(&reports) {
+            Decision::End => return self.end(),
             Decision::Wait => {
                 // All others are there at once when one that works has news.
                 let nobody_works = !reports.contains(&Report::Working);
                 if report == Report::Working || nobody_works {
-                    shared.wait_for_news(report, interval);
+                    let interval = (self.quorum.patience / REPORTS).clamp(OFTEN, SELDOM);
+                    self.shared.wait_for_news(report, interval);
                 }
             }
-            Decision::Exchange => {
-                let is_slow = exchange_next(group, shared, &mut fastest)?;
-                is_to_measure = is_slow && measures_links;
-            }
+            Decision::Exchange => self.exchange_next()?,
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Makes the next exchange, with what this worker has to give by now; then lets in those who
+    /// wait, or measures links that were slow.
+    fn exchange_next(&mut self) -> Result<(), Error> {
+        let seal = self.exchange()?;
+        if seal.has_newcomers && self.strategy.is_elastic() {
+            self.admit()
+        } else if seal.is_slow {
+            self.measure_links()
+        } else {
+            Ok(())
         }
     }
-}
 
-/// Makes the next exchange, with what this worker has to give by now, and says whether it was slow.
-fn exchange_next(group: &mut Group, shared: &Shared, fastest: &mut Fastest) -> Result<bool, Error> {
-    let mut state = shared.lock();
-    let (fragment, number) = (state.common.fragment(), state.common.made());
-    let settings = state.common.rounds.settings;
-    let length = state.common.rounds.ranges[fragment].len();
-    state.begun = number + 1;
-    let contribution = match state.offers.pop_front() {
-        Some(offer) => offer.contribution,
-        None => Contribution::none(length),
-    };
-    let residual = std::mem::take(&mut state.common.rounds.residuals[fragment]);
-    let bytes = match settings.compression {
-        None => length * size_of::<f32>(),
-        Some(compression) => compression.compressed_len(length),
-    };
-    state.bytes += bytes as u64;
-    drop(state);
-    let how = How {
-        residual: &residual,
-        compression: settings.compression.map(|one| one.for_call(number)),
-        limit: fastest.limit(fragment),
-    };
-    let outcome = exchange::carry_out(group, &contribution, how);
-    let seal = outcome.sealed?;
-    let sum = outcome.sum.ok_or(LowCommunicationError::NotStarted)?;
-    fastest.took(fragment, outcome.took);
-    let mut state = shared.lock();
-    state.common.rounds.residuals[fragment] = match settings.compression {
-        Some(_) => sum.left_out,
-        None => residual,
-    };
-    state.common.take_in(&sum.values, seal)?;
-    drop(state);
-    shared.notify();
-    Ok(seal.is_slow)
+    fn exchange(&mut self) -> Result<Seal, Error> {
+        let mut state = self.shared.lock();
+        let (fragment, number) = (state.common.fragment(), state.common.made());
+        let settings = state.common.rounds.settings;
+        let under_way = match self.under_way.take() {
+            Some(begun) => begun,
+            None => UnderWay {
+                contribution: state.begin(),
+                sum: None,
+            },
+        };
+        let residual = take(&mut state.common.rounds.residuals[fragment]);
+        drop(state);
+        let under_way = self.under_way.insert(under_way);
+        let how = How {
+            residual: &residual,
+            compression: settings.compression.map(|one| one.for_call(number)),
+            limit: self.fastest.limit(fragment),
+        };
+        let group = self.strategy.group_mut();
+        let outcome = exchange::carry_out(group, &under_way.contribution, how);
+        under_way.sum = outcome.sum;
+        self.shared.lock().common.rounds.residuals[fragment] = residual;
+        let seal = outcome.sealed?;
+        self.fastest.took(fragment, outcome.took);
+        self.seal(seal)?;
+        Ok(seal)
+    }
+
+    /// All workers have the sum of the exchange that is under way: makes the outer step.
+    pub(super) fn seal(&mut self, seal: Seal) -> Result<(), LowCommunicationError> {
+        let sum = self.under_way.take().and_then(|begun| begun.sum);
+        let sum = sum.ok_or(LowCommunicationError::NotStarted)?;
+        let common = &mut self.shared.lock().common;
+        let fragment = common.fragment();
+        if common.rounds.settings.compression.is_some() {
+            common.rounds.residuals[fragment] = sum.left_out;
+        }
+        common.take_in(&sum.values, seal)?;
+        self.shared.notify();
+        Ok(())
+    }
+
+    pub(super) fn measure_links(&mut self) -> Result<(), Error> {
+        if self.shared.lock().common.rounds.settings.measures_links {
+            let links = self.strategy.group_mut().measure_links()?;
+            self.shared.lock().links = links;
+            self.fastest.forget();
+        }
+        Ok(())
+    }
 }

@@ -18,21 +18,22 @@ fn trained_with_quorum(
     settings: LowCommunication,
     steps: u64,
 ) -> Vec<Vec<[Vec<u32>; 2]>> {
-    each(world, |mut strategy| {
+    each(world, |strategy| {
         let mut own = beginning();
         let quorum = quorum(1, HOUR);
-        let made = QuorumOptimizer::new(&mut strategy, settings, quorum, &LENGTHS, &own);
+        let made = QuorumOptimizer::new(strategy, settings, quorum, &LENGTHS, &own);
         let mut outer = made.unwrap();
         let mut history = Vec::new();
         for step in 1..=steps {
-            inner_step(&mut own, strategy.rank().index(), step);
-            outer.step(&mut own).unwrap();
+            inner_step(&mut own, outer.rank().index(), step);
+            if !outer.step_alone() {
+                outer.step(&mut own).unwrap();
+            }
             history.push([bits(&own), bits(outer.agreed())]);
         }
         assert_eq!((outer.steps(), outer.missed()), (steps, 0));
         outer.finish(&mut own).unwrap();
-        drop(outer);
-        strategy.leave().unwrap();
+        outer.into_strategy().leave().unwrap();
         history
     })
 }
@@ -62,11 +63,11 @@ fn a_late_worker_costs_nobody_and_ends_with_the_bits_of_all() {
     let (caught_up, waiting) = mpsc::channel::<()>();
     let (late, others) = (Mutex::new(Some(late)), Mutex::new(others));
     let (caught_up, waiting) = (Mutex::new(Some(caught_up)), Mutex::new(waiting));
-    let ended = each(3, |mut strategy| {
+    let ended = each(3, |strategy| {
         let mut own = beginning();
         let rank = strategy.rank().index();
         let two = quorum(2, Duration::from_millis(1));
-        let made = QuorumOptimizer::new(&mut strategy, settings(4), two, &LENGTHS, &own);
+        let made = QuorumOptimizer::new(strategy, settings(4), two, &LENGTHS, &own);
         let mut outer = made.unwrap();
         let mut step = |outer: &mut QuorumOptimizer| {
             inner_step(&mut own, rank, outer.steps());
@@ -103,8 +104,7 @@ fn a_late_worker_costs_nobody_and_ends_with_the_bits_of_all() {
         outer.finish(&mut own).unwrap();
         let agreed = bits(outer.agreed());
         assert_eq!(agreed, bits(&own));
-        drop(outer);
-        strategy.leave().unwrap();
+        outer.into_strategy().leave().unwrap();
         agreed
     });
     assert!(ended.iter().all(|agreed| *agreed == ended[0]));
@@ -113,19 +113,18 @@ fn a_late_worker_costs_nobody_and_ends_with_the_bits_of_all() {
 #[test]
 fn a_worker_without_numbers_stops_all_or_is_excluded() {
     let run = |not_finite| {
-        each(3, |mut strategy| {
+        each(3, |strategy| {
             let mut own = beginning();
             let settings = settings(1).with_not_finite(not_finite);
             let all = quorum(3, HOUR);
-            let made = QuorumOptimizer::new(&mut strategy, settings, all, &LENGTHS, &own);
+            let made = QuorumOptimizer::new(strategy, settings, all, &LENGTHS, &own);
             let mut outer = made.unwrap();
-            own.fill(match strategy.rank().index() {
+            own.fill(match outer.rank().index() {
                 1 => f32::NAN,
                 _ => 0.5,
             });
             let stepped = outer.step(&mut own).and_then(|()| outer.finish(&mut own));
-            drop(outer);
-            strategy.leave().unwrap();
+            outer.into_strategy().leave().unwrap();
             stepped.map(|()| bits(&own))
         })
     };
@@ -141,12 +140,12 @@ fn a_worker_without_numbers_stops_all_or_is_excluded() {
 
 #[test]
 fn a_worker_that_drops_it_early_ends_the_training_of_all() {
-    let errors = each(3, |mut strategy| {
+    let errors = each(3, |strategy| {
         let mut own = beginning();
         let all = quorum(3, HOUR);
-        let made = QuorumOptimizer::new(&mut strategy, settings(1), all, &LENGTHS, &own);
+        let made = QuorumOptimizer::new(strategy, settings(1), all, &LENGTHS, &own);
         let mut outer = made.unwrap();
-        if strategy.rank() == Rank::CHIEF {
+        if outer.rank() == Rank::CHIEF {
             return None;
         }
         Some(outer.step(&mut own).unwrap_err())
@@ -163,12 +162,12 @@ fn a_worker_that_drops_it_early_ends_the_training_of_all() {
 #[test]
 fn what_one_worker_has_saved_all_go_on_from() {
     let all = quorum(2, HOUR);
-    let saved = each(2, |mut strategy| {
+    let saved = each(2, |strategy| {
         let mut own = beginning();
-        let made = QuorumOptimizer::new(&mut strategy, settings(5), all, &LENGTHS, &own);
+        let made = QuorumOptimizer::new(strategy, settings(5), all, &LENGTHS, &own);
         let mut outer = made.unwrap();
         for step in 1..=10 {
-            inner_step(&mut own, strategy.rank().index(), step);
+            inner_step(&mut own, outer.rank().index(), step);
             outer.step(&mut own).unwrap();
         }
         let snapshot = outer.save(Snapshot::new(10, Cursor::start())).unwrap();
@@ -177,21 +176,18 @@ fn what_one_worker_has_saved_all_go_on_from() {
             outer.step(&mut own),
             Err(Error::LowCommunication(LowCommunicationError::Finished))
         ));
-        drop(outer);
-        strategy.leave().unwrap();
+        outer.into_strategy().leave().unwrap();
         (snapshot.to_bytes().unwrap(), bits(&own))
     });
     let snapshot = Snapshot::from_bytes(&saved[0].0).unwrap();
-    for agreed in each(2, |mut strategy| {
-        let restored =
-            QuorumOptimizer::restore(&mut strategy, settings(5), all, &LENGTHS, &snapshot);
+    for agreed in each(2, |strategy| {
+        let restored = QuorumOptimizer::restore(strategy, settings(5), all, &LENGTHS, &snapshot);
         let mut outer = restored.unwrap();
         assert_eq!((outer.steps(), outer.outer_steps()), (10, 2));
         let mut own = outer.agreed().to_vec();
         let agreed = bits(&own);
         outer.finish(&mut own).unwrap();
-        drop(outer);
-        strategy.leave().unwrap();
+        outer.into_strategy().leave().unwrap();
         agreed
     }) {
         assert_eq!(agreed, saved[1].1);
@@ -200,21 +196,20 @@ fn what_one_worker_has_saved_all_go_on_from() {
 
 #[test]
 fn workers_that_do_not_train_alike_are_told_and_settings_that_cannot_be_are_refused() {
-    let errors = each(2, |mut strategy| {
+    let errors = each(2, |strategy| {
         let patience = Duration::from_secs(1 + u64::from(strategy.rank().number()));
         let one = quorum(1, patience);
-        let made = QuorumOptimizer::new(&mut strategy, settings(5), one, &LENGTHS, &beginning());
-        strategy.leave().unwrap();
+        let made = QuorumOptimizer::new(strategy, settings(5), one, &LENGTHS, &beginning());
         made.unwrap_err()
     });
     for error in errors {
         assert_eq!(error.rank_at_fault(), Some(Rank::new(1)), "{error}");
     }
     let refused = |settings: LowCommunication, workers| {
-        let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+        let strategy = MultiWorkerMirroredStrategy::alone().unwrap();
         let quorum = quorum(workers, HOUR);
         let own = vec![0.0; ELEMENTS];
-        match QuorumOptimizer::new(&mut strategy, settings, quorum, &LENGTHS, &own).unwrap_err() {
+        match QuorumOptimizer::new(strategy, settings, quorum, &LENGTHS, &own).unwrap_err() {
             Error::LowCommunication(error) => error,
             other => panic!("{other} is another error"),
         }

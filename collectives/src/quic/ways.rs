@@ -1,0 +1,102 @@
+//! How members are reached: directly, or by a relay where that fails.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::agreement::MemberId;
+use crate::config::GroupConfig;
+use crate::notice::say;
+use crate::relay::{Registrant, RelayClient};
+use crate::{JoinError, Member, RelayRefusal};
+
+/// What a process knows of how its members are reached, through all epochs.
+#[derive(Default)]
+pub(super) struct Ways {
+    relay: Option<RelayClient>,
+    directly: Duration,
+    /// Members that were reached by the relay.
+    relayed: Mutex<BTreeSet<MemberId>>,
+}
+
+/// How the next try is made.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Way {
+    Direct,
+    /// At this address, which stands for the member.
+    ByRelay(SocketAddr),
+}
+
+impl Ways {
+    /// Registers at the relay, if there is one, for an endpoint that listens there.
+    pub(super) async fn open(
+        config: &GroupConfig,
+        endpoint: SocketAddr,
+    ) -> Result<Self, JoinError> {
+        let Some(relay) = config.relay()? else {
+            return Ok(Self::default());
+        };
+        let own = Registrant {
+            member: config.rank().number(),
+            endpoint,
+            most: config.most(),
+        };
+        Ok(Self {
+            relay: Some(RelayClient::open(&relay.name, &relay.token, own).await?),
+            directly: config.directly(),
+            relayed: Mutex::default(),
+        })
+    }
+
+    /// How to try a member next that has been tried for so long, the last time in this way: by the
+    /// relay each second time, once it is late or was reached so before.
+    pub(super) fn next(&self, member_id: MemberId, tried: Duration, last: Way) -> Way {
+        let Some(relay) = &self.relay else {
+            return Way::Direct;
+        };
+        let is_relayed = tried >= self.directly || self.is_relayed(member_id);
+        if last != Way::Direct || !is_relayed {
+            return Way::Direct;
+        }
+        match relay.way_to(member_id) {
+            Some(way) => Way::ByRelay(way),
+            None => Way::Direct,
+        }
+    }
+
+    /// How long one direct try may take, where there is another way.
+    pub(super) fn limit(&self, way: Way, longest: Duration) -> Duration {
+        match (&self.relay, way) {
+            (Some(_), Way::Direct) => longest.min(self.directly),
+            (Some(_), Way::ByRelay(_)) | (None, _) => longest,
+        }
+    }
+
+    /// The relay's name and why it does not serve this process, if it has said so.
+    pub(super) fn refusal(&self) -> Option<(String, RelayRefusal)> {
+        let relay = self.relay.as_ref()?;
+        Some((relay.name().to_owned(), relay.refusal()?))
+    }
+
+    /// Takes note of how a member was reached or has reached this process, and says so once if that
+    /// is by the relay.
+    pub(super) fn met(&self, member_id: MemberId, member: &Member, address: SocketAddr) {
+        let Some(relay) = &self.relay else { return };
+        if relay.at(address).is_some() && self.relayed().insert(member_id) {
+            say(format_args!(
+                "{member} is not reached directly: packets to and from it go by the relay {}, sealed",
+                relay.name()
+            ));
+        }
+    }
+
+    fn is_relayed(&self, member_id: MemberId) -> bool {
+        self.relayed().contains(&member_id)
+    }
+
+    fn relayed(&self) -> std::sync::MutexGuard<'_, BTreeSet<MemberId>> {
+        // Nothing that holds the lock can panic half-way through a change.
+        self.relayed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

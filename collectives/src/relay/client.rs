@@ -1,0 +1,340 @@
+//! A rank's side of a relay: it stays registered, and has a socket on this machine for each peer
+//! that is reached by the relay, which to quinn is that peer's address.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::net::UdpSocket;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use super::RelayToken;
+use super::datagram::{Datagram, HEAD, Nonce, data_head};
+use crate::notice::say;
+use crate::tasks::spawn;
+use crate::{ConfigError, JoinError, RelayRefusal};
+
+/// The largest packet that goes by a relay: with all heads it fits 1,500 bytes, so that it need not
+/// be sent in pieces. QUIC finds out, as a larger one is lost.
+const LARGEST: usize = 1400;
+/// How often a rank says that it is there: address translation forgets after some tens of seconds.
+const OFTEN: Duration = Duration::from_secs(2);
+/// And until it is registered.
+const AT_FIRST: Duration = Duration::from_millis(500);
+/// A relay that has not answered for so long is not there, which is told before peers are lost by
+/// it.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Nor one whose host refuses so many packets in a row.
+const REFUSALS: u32 = 2;
+
+/// Keeps this rank registered at a relay for as long as it lives.
+pub(crate) struct RelayClient(Arc<Shared>);
+
+struct Shared {
+    /// As it was given.
+    name: String,
+    token: RelayToken,
+    member: u32,
+    nonce: Nonce,
+    socket: UdpSocket,
+    /// 0 while there is none.
+    session: AtomicU64,
+    standing: Mutex<Standing>,
+    /// Where the endpoint listens, as seen from this machine.
+    endpoint: SocketAddr,
+    /// For each peer a socket that is it for the endpoint.
+    ways: Mutex<BTreeMap<u32, Arc<UdpSocket>>>,
+    most: usize,
+    /// Which end with the client.
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+/// How this rank and the relay stand.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    /// When the relay has last answered, or was first asked.
+    heard: Instant,
+    /// Packets since that the relay's host has refused.
+    refusals: u32,
+    is_silent: bool,
+    refused: Option<RelayRefusal>,
+}
+
+/// Who uses a relay, and how many peers it may have.
+pub(crate) struct Registrant {
+    pub(crate) member: u32,
+    pub(crate) endpoint: SocketAddr,
+    pub(crate) most: u32,
+}
+
+impl RelayClient {
+    /// Begins to register at the relay with this name.
+    pub(crate) async fn open(
+        name: &str,
+        token: &RelayToken,
+        own: Registrant,
+    ) -> Result<Self, JoinError> {
+        let failed = |error: io::Error| JoinError::Relay {
+            relay: name.to_owned(),
+            kind: error.kind(),
+        };
+        let mut nonce = Nonce::default();
+        let random = SystemRandom::new().fill(&mut nonce);
+        random.map_err(|_| ConfigError::Identity {
+            what: "asking for randomness",
+        })?;
+        let standing = Standing {
+            heard: Instant::now(),
+            refusals: 0,
+            is_silent: false,
+            refused: None,
+        };
+        let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            token: token.clone(),
+            member: own.member,
+            nonce,
+            socket: connected(name).await.map_err(failed)?,
+            session: AtomicU64::new(0),
+            standing: Mutex::new(standing),
+            endpoint: on_this_machine(own.endpoint),
+            ways: Mutex::default(),
+            most: own.most as usize,
+            tasks: Mutex::default(),
+        });
+        let tasks = [
+            spawn(shared.clone().stay_registered()),
+            spawn(shared.clone().listen()),
+        ];
+        lock(&shared.tasks).extend(tasks.map(|task| task.abort_handle()));
+        Ok(Self(shared))
+    }
+
+    /// The relay's address, as it was given.
+    pub(crate) fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Why the relay does not serve this rank, if it has said so.
+    pub(crate) fn refusal(&self) -> Option<RelayRefusal> {
+        lock(&self.0.standing).refused
+    }
+
+    /// The address that is a peer for this process's endpoint; `None` where the system has no more.
+    pub(crate) fn way_to(&self, member: u32) -> Option<SocketAddr> {
+        self.0.way(member)?.local_addr().ok()
+    }
+
+    /// Whose address this is, if it is one of those.
+    pub(crate) fn at(&self, address: SocketAddr) -> Option<u32> {
+        let ways = lock(&self.0.ways);
+        let mut ways = ways.iter();
+        ways.find_map(|(member, way)| (way.local_addr().ok()? == address).then_some(*member))
+    }
+}
+
+impl Drop for RelayClient {
+    fn drop(&mut self) {
+        lock(&self.0.tasks).iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Shared {
+    async fn stay_registered(self: Arc<Self>) {
+        loop {
+            let session = self.session.load(Ordering::Relaxed);
+            let hello = Datagram::Hello {
+                member: self.member,
+                session,
+                nonce: self.nonce,
+            };
+            self.send(&hello).await;
+            sleep(if session == 0 { AT_FIRST } else { OFTEN }).await;
+            self.notice_silence(Instant::now());
+        }
+    }
+
+    /// A datagram that is not sent is lost, and said again.
+    async fn send(&self, datagram: &Datagram<'_>) {
+        let _ = self.socket.send(&datagram.encode()).await;
+    }
+
+    fn notice_silence(&self, now: Instant) {
+        let mut standing = lock(&self.standing);
+        let is_there = now < standing.heard + SILENCE && standing.refusals < REFUSALS;
+        if is_there || standing.is_silent {
+            return;
+        }
+        standing.is_silent = true;
+        drop(standing);
+        // It may be another one by now, which knows nothing of the session.
+        self.session.store(0, Ordering::Relaxed);
+        say(format_args!(
+            "the relay {} does not answer: ranks are not reached by it; is it running, and its \
+             port open for UDP?",
+            self.name
+        ));
+    }
+
+    fn heard(&self) {
+        let mut standing = lock(&self.standing);
+        (standing.heard, standing.refusals) = (Instant::now(), 0);
+        if std::mem::take(&mut standing.is_silent) {
+            drop(standing);
+            say(format_args!("the relay {} answers", self.name));
+        }
+    }
+
+    async fn listen(self: Arc<Self>) {
+        let mut buffer = vec![0; HEAD + LARGEST + 1];
+        loop {
+            match self.socket.recv(&mut buffer).await {
+                Ok(len) => self.hear(&buffer[..len]).await,
+                Err(error) => {
+                    if error.kind() == io::ErrorKind::ConnectionRefused {
+                        lock(&self.standing).refusals += 1;
+                        self.notice_silence(Instant::now());
+                    }
+                    sleep(AT_FIRST / 10).await;
+                }
+            }
+        }
+    }
+
+    async fn hear(self: &Arc<Self>, bytes: &[u8]) {
+        match Datagram::decode(bytes) {
+            Some(Datagram::Data {
+                session,
+                member,
+                packet,
+            }) if session == self.session.load(Ordering::Relaxed) => {
+                if let Some(way) = self.way(member) {
+                    // A packet that does not get through is lost, as any may be.
+                    let _ = way.send(packet).await;
+                }
+            }
+            Some(Datagram::Challenge { nonce, cookie }) if nonce == self.nonce => {
+                let proof = self.token.of_rank(self.member, &nonce, &cookie);
+                let register = Datagram::Register {
+                    member: self.member,
+                    nonce,
+                    cookie,
+                    proof,
+                };
+                self.send(&register).await;
+            }
+            Some(Datagram::Registered {
+                nonce,
+                session,
+                proof,
+            }) if self.token.is_of_relay(&nonce, session, &proof) && nonce == self.nonce => {
+                self.session.store(session, Ordering::Relaxed);
+                lock(&self.standing).refused = None;
+                self.heard();
+            }
+            Some(Datagram::Alive { nonce }) if nonce == self.nonce => self.heard(),
+            Some(Datagram::Refused { nonce, reason }) if nonce == self.nonce => {
+                self.refused(reason);
+            }
+            // Of a session that is over, of another rank, or of no relay at all.
+            Some(
+                Datagram::Data { .. }
+                | Datagram::Challenge { .. }
+                | Datagram::Registered { .. }
+                | Datagram::Alive { .. }
+                | Datagram::Refused { .. }
+                | Datagram::Hello { .. }
+                | Datagram::Register { .. },
+            )
+            | None => {}
+        }
+    }
+
+    fn refused(&self, reason: RelayRefusal) {
+        self.heard();
+        if lock(&self.standing).refused.replace(reason) != Some(reason) {
+            let relay = &self.name;
+            say(format_args!(
+                "the relay {relay} refuses this rank: {reason}"
+            ));
+        }
+    }
+
+    /// The socket that is a peer for the endpoint, which is made when it is first needed.
+    fn way(self: &Arc<Self>, member: u32) -> Option<Arc<UdpSocket>> {
+        let mut ways = lock(&self.ways);
+        if let Some(way) = ways.get(&member) {
+            return Some(way.clone());
+        }
+        // A relay may name anybody.
+        (ways.len() < self.most).then_some(())?;
+        let way = Arc::new(beside(self.endpoint).ok()?);
+        ways.insert(member, way.clone());
+        drop(ways);
+        let carrying = spawn(self.clone().carry(member, way.clone()));
+        lock(&self.tasks).push(carrying.abort_handle());
+        Some(way)
+    }
+
+    /// Sends to the relay what the endpoint sends to a peer.
+    async fn carry(self: Arc<Self>, member: u32, way: Arc<UdpSocket>) {
+        let mut buffer = vec![0; HEAD + LARGEST + 1];
+        loop {
+            let Ok(len) = way.recv(&mut buffer[HEAD..]).await else {
+                // An endpoint that is gone.
+                sleep(AT_FIRST / 10).await;
+                continue;
+            };
+            let session = self.session.load(Ordering::Relaxed);
+            if len <= LARGEST && session != 0 {
+                buffer[..HEAD].copy_from_slice(&data_head(session, member));
+                let _ = self.socket.send(&buffer[..HEAD + len]).await;
+            }
+        }
+    }
+}
+
+/// A socket towards the relay, from any port.
+async fn connected(relay: &str) -> io::Result<UdpSocket> {
+    let mut last = io::ErrorKind::NotFound.into();
+    for address in tokio::net::lookup_host(relay).await? {
+        let any = match address {
+            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        };
+        let socket = UdpSocket::bind(any).await?;
+        match socket.connect(address).await {
+            Ok(()) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// A socket that exchanges datagrams with the endpoint and nobody else.
+fn beside(endpoint: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = std::net::UdpSocket::bind((endpoint.ip(), 0))?;
+    socket.connect(endpoint)?;
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket)
+}
+
+fn on_this_machine(mut endpoint: SocketAddr) -> SocketAddr {
+    if endpoint.ip().is_unspecified() {
+        endpoint.set_ip(match endpoint {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    endpoint
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that holds one of these locks can panic half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

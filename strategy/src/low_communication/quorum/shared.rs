@@ -1,0 +1,145 @@
+//! What a worker's training and the thread that exchanges for it share.
+
+use std::collections::VecDeque;
+use std::mem::discriminant;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use meshwork_collectives::{MeasuredLinks, Rank};
+
+use super::super::rounds::Contribution;
+use super::common::{Common, Report};
+use crate::{Error, LowCommunicationError};
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) common: Common,
+    /// Exchanges that have begun, of which the last may not be made.
+    pub(super) begun: u64,
+    /// For the next exchanges, in order; no more than there are fragments.
+    offers: VecDeque<Offer>,
+    /// Whether this worker makes no more inner steps.
+    is_finished: bool,
+    /// Whether the training is over without having finished.
+    pub(super) is_dropped: bool,
+    /// How the thread has ended.
+    pub(super) ended: Option<Result<(), Error>>,
+    pub(super) place: Place,
+    pub(super) links: Option<MeasuredLinks>,
+    pub(super) bytes: u64,
+}
+
+/// Where a worker is among the others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) rank: Rank,
+    pub(super) workers: u32,
+}
+
+/// What a worker gives an exchange.
+#[derive(Debug)]
+struct Offer {
+    contribution: Contribution,
+    /// Since when it waits; `None` for one that was late, and goes on meanwhile.
+    since: Option<Instant>,
+}
+
+impl Shared {
+    pub(super) fn new(common: Common, place: Place) -> Self {
+        Self {
+            state: Mutex::new(State {
+                begun: common.made(),
+                common,
+                offers: VecDeque::new(),
+                is_finished: false,
+                is_dropped: false,
+                ended: None,
+                place,
+                links: None,
+                bytes: 0,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // Whoever panics with the lock leaves numbers behind, and its end ends the group.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn notify(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Waits until something has changed.
+    pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait(state);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until this worker has something else to report, for no longer than this.
+    pub(super) fn wait_for_news(&self, told: Report, longest: Duration) {
+        let same = |state: &mut State| {
+            let is_same = discriminant(&state.report()) == discriminant(&told);
+            is_same && !state.is_dropped
+        };
+        drop(self.changed.wait_timeout_while(self.lock(), longest, same));
+    }
+}
+
+impl State {
+    pub(super) fn report(&self) -> Report {
+        match self.offers.front() {
+            Some(Offer {
+                since: Some(since), ..
+            }) => Report::Waiting(since.elapsed()),
+            Some(Offer { since: None, .. }) => Report::Ready,
+            None if self.is_finished => Report::Finished,
+            None => Report::Working,
+        }
+    }
+
+    /// No more inner steps are made, and what was given early is taken back.
+    pub(super) fn finish(&mut self) {
+        self.offers.retain(|offer| offer.since.is_some());
+        self.is_finished = true;
+    }
+
+    /// Instead of what a late worker has given before, if that is still there.
+    pub(super) fn offer(&mut self, contribution: Contribution, since: Option<Instant>) {
+        self.offers.retain(|offer| offer.since.is_some());
+        self.offers.push_back(Offer {
+            contribution,
+            since,
+        });
+    }
+
+    /// Begins the next exchange, with what this worker has to give by now.
+    pub(super) fn begin(&mut self) -> Contribution {
+        let rounds = &self.common.rounds;
+        let length = rounds.ranges[self.common.fragment()].len();
+        let bytes = match rounds.settings.compression {
+            None => length * size_of::<f32>(),
+            Some(compression) => compression.compressed_len(length),
+        };
+        self.bytes += bytes as u64;
+        self.begun = self.common.made() + 1;
+        match self.offers.pop_front() {
+            Some(offer) => offer.contribution,
+            None => Contribution::none(length),
+        }
+    }
+
+    /// Takes over what others have in common, before this worker's training begins.
+    pub(super) fn take_over(&mut self, package: &[u8]) -> Result<(), LowCommunicationError> {
+        self.common.rounds.take_over(package)?;
+        self.begun = self.common.made();
+        Ok(())
+    }
+}
