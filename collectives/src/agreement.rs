@@ -6,12 +6,12 @@
 //! event and says what to do, like [`Membership`](crate::membership::Membership).
 //!
 //! ```text
-//!   proposer                    the other members of the last epoch
-//!      │ ── prepare(ballot) ──────> │  promises to take part in no lower ballot, and tells
-//!      │ <─ promise(standing) ───── │  what it has completed and accepted before
-//!      │ ── propose(decision) ────> │  accepts, unless it has promised a higher ballot
+//!   proposer                    the other members of the last epoch, along a tree
+//!      │ ── prepare(ballot) ──────> │  promise to take part in no lower ballot, and tell
+//!      │ <─ promise(standing) ───── │  what they have completed and accepted before
+//!      │ ── propose(decision) ────> │  accept, unless they have promised a higher ballot
 //!      │ <─ accept ──────────────── │
-//!      │ ── decided ──────────────> │  everybody who learns it passes it on
+//!      │ ── decided ──────────────> │
 //! ```
 //!
 //! This is one instance of Paxos (Lamport, "Paxos made simple", 2001) for each epoch, whose voters
@@ -21,7 +21,7 @@
 //! forgotten its votes, so it is no voter any more but a newcomer: voters are incarnations, not
 //! member ids. Only members of a first epoch that never began may not have met all others; for them
 //! the first incarnation that they hear of counts. It is live because nobody is special: the lowest
-//! rank that can be reached proposes, and when it falls silent the next one does, with a higher
+//! rank that is not lost proposes, and when it falls silent the next one does, with a higher
 //! ballot; two that propose at once wait for different times before they try again. Who cannot
 //! reach a majority gives up at the limit.
 //!
@@ -35,24 +35,29 @@
 //! half with rank 0 at the least, and newcomers alone decide nothing in the epoch that they come
 //! into.
 //!
-//! Not everybody calls everybody: whoever has no lower rank left calls all, and all others call a
-//! [few](calls::CALLED_FIRST) of the lowest, and twice as many after each
-//! [retry](AgreementTimeouts) without a decision. So the calls and messages of n members are a
-//! multiple of n as long as one of the lowest lives, and whoever can be reached is called in the
-//! end.
+//! Not everybody talks to everybody. The first ballot of the lowest member, and the answers to it,
+//! go along a tree ([`relay`]) that passes over those that are lost, so each member has to do with
+//! as many others as the logarithm of their number says. Safety does not depend on it: an answer
+//! names those who give it. Whoever has not answered for half a [retry](AgreementTimeouts) is asked
+//! by the proposer itself, and later ballots are told to each member directly. Those that come next
+//! [call](calls::CALLED_FIRST) the lowest, to see that it lives; the others do so only where no
+//! ballot has moved for a retry, a few at first, and twice as many after each further one.
 
+mod ballot;
 mod calls;
 mod event;
 mod quorum;
+mod relay;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use crate::wire::{AgreementMessage, Ballot, Decision, MemberProcess, MemberState, Newcomer};
+use crate::wire::{AgreementMessage, Ballot, Decision, MemberProcess, MemberState, Promises};
 
 use calls::Calls;
 pub(crate) use event::{Action, AgreementTimeouts, Event, PreviousEpoch, Proof};
 pub use quorum::TwoMemberPolicy;
+use relay::Relay;
 
 /// A process's place in the member list of its job, which it keeps in every epoch.
 pub(crate) type MemberId = u32;
@@ -72,7 +77,10 @@ pub(crate) struct Agreement {
     /// No lower ballot is answered.
     promised: Ballot,
     accepted: Option<(Ballot, Decision)>,
-    attempt: Option<Attempt>,
+    /// What it does for the ballot that it has promised to follow, unless that came to nothing.
+    relay: Option<Relay>,
+    /// Whether a ballot of its own has come to nothing: the next ones go to each member directly.
+    has_failed: bool,
     /// When a ballot was last seen to move.
     moved: Option<Instant>,
     outcome: Outcome,
@@ -83,18 +91,6 @@ pub(crate) struct Agreement {
 pub(crate) struct AgreementRules {
     pub(crate) pair: TwoMemberPolicy,
     pub(crate) timeouts: AgreementTimeouts,
-}
-
-/// A ballot of this member's own.
-#[derive(Debug)]
-struct Attempt {
-    ballot: Ballot,
-    since: Instant,
-    /// Who has promised, and where it stands.
-    promises: BTreeMap<MemberId, (MemberProcess, MemberState)>,
-    /// What voters have accepted in the highest ballot.
-    bound: Option<(Ballot, Decision)>,
-    proposed: Option<(Decision, BTreeSet<MemberId>)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -128,7 +124,8 @@ impl Agreement {
             calls: Calls::default(),
             promised: Ballot::NONE,
             accepted: None,
-            attempt: None,
+            relay: None,
+            has_failed: false,
             moved: None,
             outcome: Outcome::Open,
         }
@@ -140,19 +137,20 @@ impl Agreement {
     pub(crate) fn handle(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
         match event {
             Event::Reached(process) => self.reached(process, out),
-            Event::Lost(member_id, proof) => self.lost(member_id, proof),
+            Event::Lost(member_id, proof) => self.lost(member_id, proof, out),
             Event::Said { by, message } => self.hear(now, by, message, out),
-            Event::Decided(decision) => self.learn(decision, out),
+            Event::Decided(decision) => self.learn(decision, None, out),
             Event::Tick => {}
         }
         if self.outcome == Outcome::Open && self.votes() {
             self.call_more(now, out);
             self.advance(now, out);
             self.begin_if_due(now, out);
+            self.pass_up(now, out);
         }
         if self.outcome == Outcome::Open && now >= self.began + self.timeouts.limit {
             self.outcome = Outcome::GivenUp;
-            out.push(Action::NoMajority(self.reached.iter().copied().collect()));
+            out.push(Action::NoMajority(self.present()));
         }
     }
 
@@ -161,14 +159,12 @@ impl Agreement {
         if self.outcome != Outcome::Open {
             return None;
         }
-        let next = match &self.attempt {
-            Some(attempt) if self.may_propose(attempt) => Some(self.grace(attempt)),
-            Some(attempt) => Some(attempt.since + self.timeouts.retry),
-            // Until then only an event can bring the turn.
-            None => self.next_ballot().and_then(|_| self.due()),
+        let next = match &self.relay {
+            Some(relay) if relay.parent.is_none() => Some(self.next_step(relay)),
+            Some(_) | None => self.due_to_win(),
         };
         let limit = self.began + self.timeouts.limit;
-        [next, self.next_calls()]
+        [next, self.next_calls(), self.next_report()]
             .into_iter()
             .flatten()
             .chain([limit])
@@ -179,20 +175,28 @@ impl Agreement {
         self.previous_epoch.incarnations.get(&self.me.member_id) == Some(&self.me.incarnation)
     }
 
-    /// The ballot that this member may begin: one that could win, higher than all it knows of.
-    fn next_ballot(&self) -> Option<Ballot> {
-        let may_win = self.votes() && self.decides(&self.reached);
-        self.promised.next(self.me.member_id).filter(|_| may_win)
+    /// Whoever hears that it is itself lost knows better.
+    fn lost(&mut self, member_id: MemberId, proof: Proof, out: &mut Vec<Action>) {
+        if member_id == self.me.member_id {
+            return;
+        }
+        self.reached.remove(&member_id);
+        self.calls.stale();
+        let known = self.lost.entry(member_id).or_insert(proof);
+        *known = proof.max(*known);
+        let part = self.relay.as_mut();
+        let part = part.and_then(|relay| relay.branches.remove(&member_id));
+        if let (Some(part), Outcome::Open) = (part, &self.outcome) {
+            self.branch(part, out);
+        }
     }
 
-    /// Whoever hears that it is itself lost knows better.
-    fn lost(&mut self, member_id: MemberId, proof: Proof) {
-        if member_id != self.me.member_id {
-            self.reached.remove(&member_id);
-            self.calls.stale();
-            let known = self.lost.entry(member_id).or_insert(proof);
-            *known = proof.max(*known);
-        }
+    /// Who takes part, as far as is known.
+    fn present(&self) -> Vec<MemberId> {
+        let relay = self.relay.iter();
+        let promised = relay.flat_map(|relay| relay.promised.from.keys());
+        let present: BTreeSet<_> = self.reached.iter().chain(promised).copied().collect();
+        present.into_iter().collect()
     }
 
     fn reached(&mut self, process: MemberProcess, out: &mut Vec<Action>) {
@@ -202,7 +206,7 @@ impl Agreement {
         }
         if !self.previous_epoch.is_voter(process) {
             // Whoever was there before is gone, and its vote with it.
-            return self.lost(member_id, Proof::Unreached);
+            return self.lost(member_id, Proof::Unreached, out);
         }
         if self.lost.get(&member_id) == Some(&Proof::Ended) {
             // What was said before the end has arrived after it.
@@ -210,20 +214,13 @@ impl Agreement {
         }
         self.lost.remove(&member_id);
         self.reached.insert(member_id);
-        match (&self.outcome, &self.attempt) {
-            (Outcome::Decided(decision), _) => {
-                out.push(Action::Send(
-                    member_id,
-                    AgreementMessage::Decided(decision.clone()),
-                ));
+        match &self.outcome {
+            Outcome::Decided(decision) => {
+                let decided = AgreementMessage::Decided(decision.clone());
+                out.push(Action::Send(member_id, decided));
             }
-            (Outcome::Open, Some(attempt)) if attempt.proposed.is_none() => {
-                out.push(Action::Send(
-                    member_id,
-                    AgreementMessage::Prepare(attempt.ballot),
-                ));
-            }
-            _ => {}
+            Outcome::Open => self.welcome(member_id, out),
+            Outcome::GivenUp => {}
         }
     }
 
@@ -235,12 +232,12 @@ impl Agreement {
         out: &mut Vec<Action>,
     ) {
         if let AgreementMessage::Decided(decision) = message {
-            return self.learn(decision, out);
+            return self.learn(decision, Some(by.member_id), out);
         }
         if let Outcome::Decided(decision) = &self.outcome {
             let late = matches!(
                 message,
-                AgreementMessage::Prepare(_) | AgreementMessage::Propose { .. }
+                AgreementMessage::Prepare { .. } | AgreementMessage::Propose { .. }
             );
             out.extend(
                 late.then(|| {
@@ -253,64 +250,78 @@ impl Agreement {
         if !self.votes() || !self.previous_epoch.is_voter(by) || self.outcome != Outcome::Open {
             return;
         }
-        if let Some(answer) = self.answer(now, by, message) {
-            self.tell(now, by.member_id, answer, out);
-        }
+        self.answer(now, by, message, out);
     }
 
-    /// The voter's part, and the proposer's book-keeping.
+    /// The voter's part, and the book-keeping of those between it and the proposer.
     fn answer(
         &mut self,
         now: Instant,
         by: MemberProcess,
         message: AgreementMessage,
-    ) -> Option<AgreementMessage> {
+        out: &mut Vec<Action>,
+    ) {
         match message {
-            AgreementMessage::Prepare(ballot) | AgreementMessage::Propose { ballot, .. }
+            AgreementMessage::Prepare { ballot, .. } | AgreementMessage::Propose { ballot, .. }
                 if ballot < self.promised =>
             {
-                Some(AgreementMessage::Overtaken { by: self.promised })
+                let overtaken = AgreementMessage::Overtaken { by: self.promised };
+                out.push(Action::Send(by.member_id, overtaken));
             }
-            AgreementMessage::Prepare(ballot) => {
+            AgreementMessage::Prepare { ballot, part } => {
                 self.follow(now, ballot);
-                Some(AgreementMessage::Promise {
-                    ballot,
-                    standing: self.own.clone(),
-                    accepted: self.accepted.clone(),
-                })
+                self.relay_of(now, ballot).comes_from(now, by.member_id);
+                self.promise(now);
+                self.branch(part, out);
             }
-            AgreementMessage::Propose { ballot, decision } => {
-                self.follow(now, ballot);
-                self.accepted = Some((ballot, decision));
-                Some(AgreementMessage::Accept { ballot })
-            }
-            AgreementMessage::Promise {
+            AgreementMessage::Propose {
                 ballot,
-                standing,
-                accepted,
+                decision,
+                part,
             } => {
-                let attempt = self.attempt.as_mut().filter(|own| own.ballot == ballot)?;
-                attempt.promises.insert(by.member_id, (by, standing));
-                let highest =
-                    |bound: &Option<(Ballot, _)>| bound.as_ref().map(|(ballot, _)| *ballot);
-                if highest(&accepted) > highest(&attempt.bound) {
-                    attempt.bound = accepted;
+                self.follow(now, ballot);
+                self.relay_of(now, ballot).comes_from(now, by.member_id);
+                self.accept(now, decision, out);
+                self.branch(part, out);
+            }
+            AgreementMessage::Promise { ballot, promises } => {
+                self.hear_promises(now, ballot, promises, out);
+            }
+            AgreementMessage::Accept { ballot, voters } => {
+                let voters = self.voters(voters);
+                if let Some(relay) = self.relay_to(ballot) {
+                    relay.accepted.add(now, voters);
                 }
-                None
             }
-            AgreementMessage::Accept { ballot } => {
-                let attempt = self.attempt.as_mut().filter(|own| own.ballot == ballot)?;
-                let (_, votes) = attempt.proposed.as_mut()?;
-                votes.insert(by.member_id);
-                None
-            }
-            AgreementMessage::Overtaken { by: ballot } => {
-                if ballot > self.promised {
-                    self.follow(now, ballot);
-                }
-                None
-            }
-            AgreementMessage::Decided(_) => None,
+            AgreementMessage::Overtaken { by: ballot } => self.overtaken(now, ballot, out),
+            AgreementMessage::Decided(_) => {}
+        }
+    }
+
+    fn hear_promises(
+        &mut self,
+        now: Instant,
+        ballot: Ballot,
+        mut promises: Promises,
+        out: &mut Vec<Action>,
+    ) {
+        promises.voters = self.voters(promises.voters);
+        for ended in std::mem::take(&mut promises.ended) {
+            // Of two members, one goes on by what its own kernel has told.
+            self.lost(ended, Proof::Unreached, out);
+        }
+        if let Some(relay) = self.relay_to(ballot) {
+            relay.promise(now, promises);
+        }
+    }
+
+    /// A higher ballot is under way, as whoever began the lower one has to be told.
+    fn overtaken(&mut self, now: Instant, ballot: Ballot, out: &mut Vec<Action>) {
+        if ballot > self.promised {
+            let parent = self.relay.as_ref().and_then(|relay| relay.parent);
+            let overtaken = AgreementMessage::Overtaken { by: ballot };
+            out.extend(parent.map(|parent| Action::Send(parent, overtaken)));
+            self.follow(now, ballot);
         }
     }
 
@@ -318,155 +329,133 @@ impl Agreement {
     fn follow(&mut self, now: Instant, ballot: Ballot) {
         self.promised = ballot;
         self.moved = Some(now);
-        if self.attempt.as_ref().is_some_and(|own| own.ballot < ballot) {
-            self.attempt = None;
+        let overruled = self.relay.take_if(|relay| relay.ballot < ballot);
+        self.has_failed |= overruled.is_some_and(|relay| relay.parent.is_none());
+    }
+
+    /// What this member does for the ballot that it follows.
+    fn relay_of(&mut self, now: Instant, ballot: Ballot) -> &mut Relay {
+        let asks = self.timeouts.retry / 2;
+        self.relay
+            .get_or_insert_with(|| Relay::new(ballot, now, asks))
+    }
+
+    fn relay_to(&mut self, ballot: Ballot) -> Option<&mut Relay> {
+        self.relay.as_mut().filter(|relay| relay.ballot == ballot)
+    }
+
+    /// Those of these processes that vote.
+    fn voters(&mut self, mut processes: Vec<MemberProcess>) -> Vec<MemberProcess> {
+        processes.retain(|process| self.previous_epoch.is_voter(*process));
+        processes
+    }
+
+    /// This member's own promise.
+    fn promise(&mut self, now: Instant) {
+        let promises = Promises {
+            voters: vec![self.me],
+            standing: self.own.clone(),
+            accepted: self.accepted.clone(),
+            ended: Vec::new(),
+        };
+        if let Some(relay) = &mut self.relay {
+            relay.promise(now, promises);
         }
     }
 
-    fn tell(
-        &mut self,
-        now: Instant,
-        to: MemberId,
-        message: AgreementMessage,
-        out: &mut Vec<Action>,
-    ) {
-        if to == self.me.member_id {
-            self.hear(now, self.me, message, out);
-        } else {
-            out.push(Action::Send(to, message));
-        }
-    }
-
-    fn tell_reached(&mut self, now: Instant, message: &AgreementMessage, out: &mut Vec<Action>) {
-        for member_id in self.reached.clone() {
-            self.tell(now, member_id, message.clone(), out);
-        }
-    }
-
-    /// Takes an own ballot to its next step, or gives it up.
-    fn advance(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let Some(attempt) = &self.attempt else { return };
-        if let Some((decision, votes)) = &attempt.proposed
-            && self.decides(votes)
-        {
-            return self.learn(decision.clone(), out);
-        }
-        let answered = |member_id: &MemberId| attempt.promises.contains_key(member_id);
-        let ripe = self.reached.iter().all(answered) || now >= self.grace(attempt);
-        if ripe && self.may_propose(attempt) {
-            let (ballot, decision) = (attempt.ballot, self.decision(attempt));
-            if let Some(attempt) = &mut self.attempt {
-                attempt.proposed = Some((decision.clone(), BTreeSet::new()));
+    /// This member's own vote, and what follows for those that it passes the ballot on to.
+    fn accept(&mut self, now: Instant, decision: Decision, out: &mut Vec<Action>) {
+        let Some(relay) = &mut self.relay else { return };
+        self.accepted = Some((relay.ballot, decision.clone()));
+        relay.accepted.add(now, [self.me]);
+        if relay.proposal.is_none() {
+            relay.proposal = Some(decision);
+            let children: Vec<_> = relay.branches.keys().copied().collect();
+            for child in children {
+                self.prompt(child, out);
             }
-            self.tell_reached(now, &AgreementMessage::Propose { ballot, decision }, out);
-            return self.advance(now, out);
-        }
-        if now >= attempt.since + self.timeouts.retry {
-            self.attempt = None;
-            self.moved = Some(now);
         }
     }
 
-    /// Whether a majority has promised to follow, and waits for what is proposed.
-    fn may_propose(&self, attempt: &Attempt) -> bool {
-        let promised = attempt.promises.keys().copied().collect();
-        attempt.proposed.is_none() && self.decides(&promised)
-    }
-
-    /// Until when all that can be reached are waited for, after a majority has answered.
-    fn grace(&self, attempt: &Attempt) -> Instant {
-        attempt.since + self.timeouts.retry * 3 / 4
-    }
-
-    /// What the voters are bound to, or else a new epoch of all that have answered.
-    fn decision(&self, attempt: &Attempt) -> Decision {
-        if let Some((_, bound)) = &attempt.bound {
-            return bound.clone();
-        }
-        let promises = &attempt.promises;
-        let survivors = self
-            .previous_epoch
-            .members
-            .iter()
-            .filter_map(|member_id| promises.get(member_id));
-        let standings = || promises.values().map(|(_, standing)| standing);
-        let survivors: Vec<_> = survivors.map(|(process, _)| *process).collect();
-        let newcomers: BTreeMap<MemberId, &Newcomer> = standings()
-            .chain([&self.own])
-            .flat_map(|standing| &standing.newcomers)
-            .map(|newcomer| (newcomer.process.member_id, newcomer))
-            .filter(|(member_id, _)| !promises.contains_key(member_id))
-            .collect();
-        // No more than survivors: newcomers know nothing of what was before, and are to be no
-        // majority of the epoch that they come into.
-        let newcomers = newcomers.into_values().take(survivors.len());
-        let completed = standings().map(|standing| standing.completed);
-        Decision {
-            epoch: self.previous_epoch.epoch + 1,
-            newcomers: newcomers.cloned().collect(),
-            survivors,
-            completed: completed.min().unwrap_or_default(),
+    /// Passes the ballot on to these members, unless they have it already.
+    fn branch(&mut self, part: Vec<MemberId>, out: &mut Vec<Action>) {
+        let Some(relay) = &mut self.relay else { return };
+        let mut open: BTreeSet<MemberId> = part.into_iter().collect();
+        open.retain(|member_id| !self.lost.contains_key(member_id) && !relay.covers(*member_id));
+        let below = relay::branches(self.me.member_id, &open, &self.previous_epoch.members);
+        let children: Vec<_> = below.keys().copied().collect();
+        relay.branches.extend(below);
+        for child in children {
+            self.prompt(child, out);
         }
     }
 
-    fn begin_if_due(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let Some(ballot) = self.next_ballot() else {
-            return;
+    /// Tells a member that the ballot is passed on to where it is, once it can be reached.
+    fn prompt(&mut self, child: MemberId, out: &mut Vec<Action>) {
+        if !self.reached.contains(&child) {
+            return self.call(child, out);
+        }
+        let Some(relay) = &self.relay else { return };
+        let part = relay.branches.get(&child).cloned().unwrap_or_default();
+        let ballot = relay.ballot;
+        let message = match &relay.proposal {
+            None => AgreementMessage::Prepare { ballot, part },
+            Some(decision) => AgreementMessage::Propose {
+                ballot,
+                decision: decision.clone(),
+                part,
+            },
         };
-        let is_due = self.due().is_some_and(|due| now >= due);
-        if self.attempt.is_some() || !is_due {
+        out.push(Action::Send(child, message));
+    }
+
+    /// A member can be reached that may have to be told of the ballot: by whoever has it to pass it
+    /// on to that one, or by the proposer if that is nobody.
+    fn welcome(&mut self, member_id: MemberId, out: &mut Vec<Action>) {
+        let Some(relay) = &mut self.relay else { return };
+        let waits = !relay.answers().from.contains_key(&member_id);
+        if waits && relay.parent.is_none() && !relay.covers(member_id) {
+            relay.branches.insert(member_id, Vec::new());
+        }
+        if waits && relay.branches.contains_key(&member_id) {
+            self.prompt(member_id, out);
+        }
+    }
+
+    /// Tells whoever passed the ballot on what has been answered.
+    fn pass_up(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if self.next_report().is_none_or(|at| now < at) {
             return;
         }
-        // Before anybody hears of it: no later ballot of this member has the same number.
-        self.follow(now, ballot);
-        self.attempt = Some(Attempt {
-            ballot,
-            since: now,
-            promises: BTreeMap::new(),
-            bound: None,
-            proposed: None,
-        });
-        self.tell_reached(now, &AgreementMessage::Prepare(ballot), out);
-        self.advance(now, out);
-    }
-
-    /// When this member proposes, if nothing moves before: the lowest at once when all are
-    /// accounted for, the others the later the higher.
-    fn turn(&self) -> Instant {
-        let members = &self.previous_epoch.members;
-        let lower = members
+        let ended = self
+            .lost
             .iter()
-            .take_while(|member_id| **member_id != self.me.member_id);
-        let place = lower
-            .filter(|member_id| self.reached.contains(member_id))
-            .count();
-        let place = u32::try_from(place).expect("members have ranks, which are u32");
-        let gathered = match self.has_gathered() {
-            true => self.began,
-            false => self.began + self.timeouts.gather,
+            .filter(|(_, proof)| **proof == Proof::Ended);
+        let ended = ended.map(|(member_id, _)| *member_id).collect();
+        let Some(relay) = &mut self.relay else { return };
+        let ballot = relay.ballot;
+        let message = match relay.proposal {
+            None => AgreementMessage::Promise {
+                ballot,
+                promises: relay.promises(ended),
+            },
+            Some(_) => AgreementMessage::Accept {
+                ballot,
+                voters: relay.acceptances(),
+            },
         };
-        let pause = self.timeouts.retry.saturating_mul(place);
-        match self.moved {
-            // Half a step apart from all others, however often they meet.
-            Some(moved) => gathered.max(moved + self.timeouts.retry / 2) + pause,
-            None => gathered + pause,
-        }
+        out.extend(relay.parent.map(|parent| Action::Send(parent, message)));
     }
 
-    /// Whether of each member it is known that it is here, or lost.
-    fn has_gathered(&self) -> bool {
-        let mut members = self.previous_epoch.members.iter();
-        members
-            .all(|member_id| self.reached.contains(member_id) || self.lost.contains_key(member_id))
+    /// When it is to be told.
+    fn next_report(&self) -> Option<Instant> {
+        let relay = self.relay.as_ref()?;
+        relay.passes_up(self.timeouts.retry / REPORTS, |member_id| {
+            self.lost.contains_key(&member_id)
+        })
     }
 
-    /// Whether these votes are enough for the whole of the last epoch.
-    fn decides(&self, votes: &BTreeSet<MemberId>) -> bool {
-        let ended = |member_id: &MemberId| self.lost.get(member_id) == Some(&Proof::Ended);
-        quorum::decides(&self.previous_epoch.members, self.pair, votes, ended)
-    }
-
-    fn learn(&mut self, decision: Decision, out: &mut Vec<Action>) {
+    fn learn(&mut self, decision: Decision, from: Option<MemberId>, out: &mut Vec<Action>) {
         let next = decision.epoch == self.previous_epoch.epoch + 1;
         let survives = next && self.votes() && decision.survivors.contains(&self.me);
         let admitted = decision.admits(self.me);
@@ -478,20 +467,34 @@ impl Agreement {
             return;
         }
         self.outcome = Outcome::Decided(decision.clone());
-        let newcomers = decision.newcomers.iter();
-        let newcomers = newcomers.map(|newcomer| newcomer.process.member_id);
-        let told: BTreeSet<MemberId> = self.reached.iter().copied().chain(newcomers).collect();
         let message = AgreementMessage::Decided(decision.clone());
-        let others = told
-            .into_iter()
-            .filter(|member_id| *member_id != self.me.member_id);
+        let others = self.told_of(&decision).into_iter();
+        let others = others.filter(|to| *to != self.me.member_id && Some(*to) != from);
         out.extend(others.map(|member_id| Action::Send(member_id, message.clone())));
         out.push(match survives || (admitted && !self.votes()) {
             true => Action::Decided(decision),
             false => Action::Excluded(decision),
         });
     }
+
+    /// Whom this member tells a decision: those that it passed the ballot on to, or all that it can
+    /// reach if it knows of none; and each survivor one of the newcomers.
+    fn told_of(&self, decision: &Decision) -> BTreeSet<MemberId> {
+        let mut told = self.reached.clone();
+        if let Some(relay) = &self.relay {
+            told.retain(|member_id| relay.branches.contains_key(member_id));
+        }
+        let mut pairs = decision.survivors.iter().zip(&decision.newcomers);
+        let own = pairs.find(|(survivor, _)| **survivor == self.me);
+        told.extend(own.map(|(_, newcomer)| newcomer.process.member_id));
+        told
+    }
 }
+
+/// How many times within a retry a member passes up what it knows while it waits for the rest:
+/// often enough that it has come up the deepest tree before those are asked directly that seem not
+/// to answer.
+const REPORTS: u32 = 24;
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ mod routed;
 
 pub use crate::error::WireError;
 pub(crate) use agreement_message::{
-    AgreementMessage, Ballot, Decision, MemberProcess, MemberState,
+    AgreementMessage, Ballot, Decision, MemberProcess, MemberState, Promises,
 };
 pub(crate) use call::{WaitProbe, WaitReport, WireCall, WireMessageCounts};
 pub(crate) use closing::{CloseRequest, ClosingMessage};
@@ -37,7 +37,7 @@ pub(crate) use routed::Routed;
 const MAGIC: [u8; 4] = *b"MSHW";
 
 /// Raised when a change would make two versions misunderstand each other.
-pub(crate) const VERSION: u8 = 5;
+pub(crate) const VERSION: u8 = 6;
 
 fn begins_well(head: &[u8]) -> Result<(), WireError> {
     let found = [head[0], head[1], head[2], head[3]];

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::{Action, Agreement, MemberId, Proof};
 
-/// How many of the lowest members are called at first by those that are not the lowest themselves:
-/// one may be gone without anybody knowing.
+/// How many of the lowest members are called first, to see that they live, and how many members
+/// call them at once: one may be gone without anybody knowing.
 pub(super) const CALLED_FIRST: usize = 2;
 
 /// Who has been called so far.
@@ -27,18 +27,29 @@ impl Calls {
 }
 
 impl Agreement {
+    pub(super) fn call(&mut self, member_id: MemberId, out: &mut Vec<Action>) {
+        if self.calls.called.insert(member_id) {
+            out.push(Action::Call(member_id));
+        }
+    }
+
+    /// Calls whom it takes to see whether a ballot is to be expected from others.
     pub(super) fn call_more(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if self.is_lowest() {
+            return self.call_the_blamed(out);
+        }
+        if self.calls.complete.is_some() {
+            return;
+        }
         let step = match now >= self.turn() {
             true => u32::MAX,
             false => self.step(now),
         };
-        if self.calls.complete.is_some() || self.calls.step == Some(step) {
+        if self.calls.step == Some(step) {
             return;
         }
         for member_id in self.wanted(step) {
-            if self.calls.called.insert(member_id) {
-                out.push(Action::Call(member_id));
-            }
+            self.call(member_id, out);
         }
         self.calls.step = Some(step);
         let called = |member_id: MemberId| self.calls.called.contains(&member_id);
@@ -46,21 +57,34 @@ impl Agreement {
         self.calls.complete = is_complete.then_some(now);
     }
 
+    /// Whoever is taken for lost may live, and has no place in the tree along which the lowest
+    /// reaches all others.
+    fn call_the_blamed(&mut self, out: &mut Vec<Action>) {
+        let is_lost = |member_id: &MemberId| self.lost.contains_key(member_id);
+        let blamed: Vec<_> = self.callable().filter(is_lost).collect();
+        for member_id in blamed {
+            self.call(member_id, out);
+        }
+    }
+
     /// When more are to be called, if there are any.
     pub(super) fn next_calls(&self) -> Option<Instant> {
-        if self.calls.complete.is_some() || !self.votes() {
+        if self.calls.complete.is_some() || !self.votes() || self.is_lowest() {
             return None;
         }
         let Some(step) = self.calls.step else {
             return Some(self.began);
         };
         let after = self.timeouts.retry.checked_mul(step.checked_add(1)?)?;
-        Some(self.began.checked_add(after)?.min(self.turn()))
+        Some(self.last_moved().checked_add(after)?.min(self.turn()))
     }
 
-    /// When this member may propose, if it has called all: those that answer are not to be left
-    /// out.
+    /// When this member may begin a ballot: the lowest at once, and others once they have called
+    /// all, as those that answer are not to be left out.
     pub(super) fn due(&self) -> Option<Instant> {
+        if self.is_lowest() {
+            return Some(self.turn());
+        }
         let answered = match self.has_gathered() {
             true => self.calls.complete?,
             false => self.calls.complete? + self.timeouts.retry / 2,
@@ -68,22 +92,28 @@ impl Agreement {
         Some(self.turn().max(answered))
     }
 
-    /// How many times the number of calls has doubled by now.
+    /// When a ballot moved last, or the agreement began.
+    fn last_moved(&self) -> Instant {
+        self.moved.unwrap_or(self.began)
+    }
+
+    /// How many retries have gone by since.
     fn step(&self, now: Instant) -> u32 {
-        let since = now.saturating_duration_since(self.began);
+        let since = now.saturating_duration_since(self.last_moved());
         let steps = since.as_nanos() / self.timeouts.retry.as_nanos().max(1);
         u32::try_from(steps).unwrap_or(u32::MAX)
     }
 
-    /// Those that are called by a step: all by the lowest, and by others the lowest of those that
-    /// are not lost first.
+    /// Those that are called by a step: the lowest of those that are not lost, at first by those
+    /// that follow them.
     fn wanted(&self, step: u32) -> Vec<MemberId> {
         let members = self.previous_epoch.members.iter().copied();
         let is_lost = |member_id: &MemberId| self.lost.contains_key(member_id);
-        let mut lower = members.take_while(|member_id| *member_id != self.me.member_id);
-        let count = match lower.all(|member_id| is_lost(&member_id)) {
-            true => usize::MAX,
-            false => CALLED_FIRST.saturating_mul(2_usize.saturating_pow(step)),
+        let lower = members.take_while(|member_id| *member_id != self.me.member_id);
+        let place = lower.filter(|member_id| !is_lost(member_id)).count();
+        let count = match step {
+            0 if place > CALLED_FIRST => 0,
+            _ => CALLED_FIRST.saturating_mul(2_usize.saturating_pow(step)),
         };
         let standing = self.callable().filter(|member_id| !is_lost(member_id));
         standing

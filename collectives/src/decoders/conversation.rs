@@ -264,7 +264,7 @@ impl Listener {
                 }
                 agreement::Action::Send(to, message) => {
                     assert_ne!(to, ME.member_id, "it says to itself {message:?}");
-                    if let AgreementMessage::Prepare(ballot) = message {
+                    if let AgreementMessage::Prepare { ballot, .. } = message {
                         assert!(ballot >= self.ballot, "{ballot:?} after {:?}", self.ballot);
                         prepared = ballot;
                     }

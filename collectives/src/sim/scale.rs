@@ -46,8 +46,14 @@ impl Cost {
     /// behind its handshakes.
     #[must_use]
     pub fn rounds(&self) -> u32 {
+        self.latencies().saturating_sub(2)
+    }
+
+    /// How many times the latency of a link it took.
+    #[must_use]
+    pub fn latencies(&self) -> u32 {
         let latencies = self.took.as_micros() / LATENCY.as_micros();
-        u32::try_from(latencies.saturating_sub(2)).expect("a start takes seconds")
+        u32::try_from(latencies).expect("nothing that is played takes days")
     }
 }
 
@@ -476,11 +482,16 @@ mod tests {
     }
 
     #[test]
-    fn a_reconfiguration_costs_a_multiple_of_the_ranks() {
-        for ranks in [10, 50, 150] {
+    fn a_reconfiguration_costs_each_rank_what_the_logarithm_says() {
+        for ranks in [10, 50, 150, 600] {
             let cost = reconfiguration(ranks, ranks / 10);
-            assert!(cost.messages <= 10 * u64::from(ranks), "{cost:?}");
-            assert!(cost.took <= 20 * LATENCY, "{cost:?}");
+            let doublings = ranks.next_power_of_two().ilog2();
+            assert!(cost.messages <= 7 * u64::from(ranks), "{cost:?}");
+            assert!(
+                cost.most_messages <= u64::from(4 * doublings + 8),
+                "{cost:?}"
+            );
+            assert!(cost.took <= (9 * doublings + 4) * LATENCY, "{cost:?}");
         }
     }
 }

@@ -83,39 +83,55 @@ impl AgreementMessage {
     /// Whether the decision that it speaks of, if any, can be.
     pub(super) fn makes_sense(&self) -> bool {
         match self {
-            Self::Propose { decision, .. }
-            | Self::Decided(decision)
-            | Self::Promise {
-                accepted: Some((_, decision)),
-                ..
-            } => decision.makes_sense(),
-            Self::Promise {
-                standing,
-                accepted: None,
-                ..
-            } => standing.newcomers.iter().all(Newcomer::makes_sense),
-            Self::Prepare(_) | Self::Accept { .. } | Self::Overtaken { .. } => true,
+            Self::Propose { decision, .. } | Self::Decided(decision) => decision.makes_sense(),
+            Self::Promise { promises, .. } => {
+                let Promises {
+                    standing, accepted, ..
+                } = promises;
+                let decision = accepted.as_ref().map(|(_, decision)| decision);
+                decision.is_none_or(Decision::makes_sense)
+                    && standing.newcomers.iter().all(Newcomer::makes_sense)
+            }
+            Self::Prepare { .. } | Self::Accept { .. } | Self::Overtaken { .. } => true,
         }
     }
 }
 
+/// What voters have promised, and where they stand.
+#[derive(Archive, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Promises {
+    pub(crate) voters: Vec<MemberProcess>,
+    /// What all of them have completed, and who is to be admitted by any of them.
+    pub(crate) standing: MemberState,
+    /// What any of them has accepted in the highest ballot.
+    pub(crate) accepted: Option<(Ballot, Decision)>,
+    /// Members whose end a kernel has told one of them.
+    pub(crate) ended: Vec<u32>,
+}
+
 #[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) enum AgreementMessage {
-    /// Take part in no lower ballot, and tell where you stand.
-    Prepare(Ballot),
-    /// The answer, with what was accepted before.
+    /// Take part in no lower ballot, tell where you stand, and pass this on to the members of
+    /// `part`.
+    Prepare {
+        ballot: Ballot,
+        part: Vec<u32>,
+    },
+    /// The answer, of all that are named in it.
     Promise {
         ballot: Ballot,
-        standing: MemberState,
-        accepted: Option<(Ballot, Decision)>,
+        promises: Promises,
     },
-    /// Accept this, unless you have promised a higher ballot.
+    /// Accept this, unless you have promised a higher ballot, and pass it on.
     Propose {
         ballot: Ballot,
         decision: Decision,
+        part: Vec<u32>,
     },
+    /// These have.
     Accept {
         ballot: Ballot,
+        voters: Vec<MemberProcess>,
     },
     /// A higher ballot is under way.
     Overtaken {

@@ -22,10 +22,10 @@ pub(crate) const TEXT_LIMIT: usize = 900;
 /// Bytes a message body may have.
 const BODY_LIMIT: u32 = 32 << 10;
 
-/// Bytes of a word on the next epoch: all members that a group can have, and twice as many
-/// newcomers as one step admits, as a promise tells of those that are to be and those that were
-/// accepted.
-const SPOKEN_LIMIT: u32 = 128 << 10;
+/// Bytes of a word on the next epoch: all members that a group can have, three times, and twice as
+/// many newcomers as one step admits, as a promise tells who has promised, what they have accepted,
+/// who has ended and who is to be admitted.
+const SPOKEN_LIMIT: u32 = 192 << 10;
 
 /// Ranks that a message names as absent at most; nobody reads more.
 pub(crate) const ABSENT_LIMIT: usize = 1000;
@@ -379,8 +379,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        Ballot, CloseRequest, Decision, MemberProcess, MemberState, NEWCOMERS, WaitReport,
-        WireMessageCounts,
+        Ballot, CloseRequest, Decision, MemberProcess, MemberState, NEWCOMERS, Promises,
+        WaitReport, WireMessageCounts,
     };
     use super::*;
     use crate::Rank;
@@ -560,12 +560,13 @@ mod tests {
             completed: 18,
             newcomers: decision.newcomers.clone(),
         };
-        let accepted = Some((ballot, decision));
-        let message = AgreementMessage::Promise {
-            ballot,
+        let promises = Promises {
+            voters: decision.survivors.clone(),
             standing,
-            accepted,
+            accepted: Some((ballot, decision)),
+            ended: (0..members).collect(),
         };
+        let message = AgreementMessage::Promise { ballot, promises };
         Message::Spoken(Spoken { epoch: 1, message })
     }
 

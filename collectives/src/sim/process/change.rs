@@ -202,7 +202,7 @@ impl Process {
         }
         let late = matches!(
             message,
-            AgreementMessage::Prepare(_) | AgreementMessage::Propose { .. }
+            AgreementMessage::Prepare { .. } | AgreementMessage::Propose { .. }
         );
         if let (Some(decision), true) = (self.decisions.get(&epoch), late) {
             let message = AgreementMessage::Decided(decision.clone());

@@ -66,7 +66,7 @@ struct Fit {
     b: f64,
 }
 
-const COLUMNS: [Column; 18] = [
+const COLUMNS: [Column; 20] = [
     logarithmic("connections", |of| Some(of.connections as f64)),
     logarithmic("heartbeats", |of| Some(of.heartbeats as f64)),
     Column {
@@ -91,11 +91,17 @@ const COLUMNS: [Column; 18] = [
     logarithmic("reconfiguration_ms", |of| {
         of.reconfiguration.map(|cost| millis(&cost))
     }),
+    logarithmic("reconfiguration_rounds", |of| {
+        of.reconfiguration.map(|cost| f64::from(cost.latencies()))
+    }),
     logarithmic("reconfiguration_messages", |of| {
         of.reconfiguration.map(|cost| mean(&cost, of))
     }),
-    linear("reconfiguration_most_messages", |of| {
+    logarithmic("reconfiguration_most_messages", |of| {
         of.reconfiguration.map(|cost| cost.most_messages as f64)
+    }),
+    linear("reconfiguration_bytes", |of| {
+        of.reconfiguration.map(|cost| mean_bytes(&cost, of))
     }),
     logarithmic("tree_rounds", |of| Some(of.tree.rounds as f64)),
     logarithmic("tree_peers", |of| Some(of.tree.peers as f64)),

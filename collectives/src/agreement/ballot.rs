@@ -1,0 +1,219 @@
+//! When a member begins a ballot of its own, and how that goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use super::relay::Relay;
+use super::{Action, Agreement, MemberId, Proof, quorum};
+use crate::wire::{Ballot, Decision, Newcomer};
+
+impl Agreement {
+    pub(super) fn begin_if_due(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let has_own = self
+            .relay
+            .as_ref()
+            .is_some_and(|relay| relay.parent.is_none());
+        if has_own || self.due().is_none_or(|due| now < due) {
+            return;
+        }
+        let Some(ballot) = self.next_ballot() else {
+            return;
+        };
+        // Before anybody hears of it: no later ballot of this member has the same number.
+        self.follow(now, ballot);
+        self.relay_of(now, ballot);
+        self.promise(now);
+        let others = self.previous_epoch.members.iter().copied();
+        let others: Vec<_> = others
+            .filter(|member_id| *member_id != self.me.member_id)
+            .collect();
+        match self.is_lowest() && !self.has_failed {
+            true => self.branch(others, out),
+            false => self.ask(now, out),
+        }
+        self.advance(now, out);
+    }
+
+    /// Takes an own ballot to its next step, or gives it up.
+    pub(super) fn advance(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let Some(relay) = self.own_ballot() else {
+            return;
+        };
+        if let Some(decision) = &relay.proposal {
+            if self.decides(&relay.accepted.voters()) {
+                return self.learn(decision.clone(), None, out);
+            }
+            if now >= relay.since + self.timeouts.retry {
+                self.give_up();
+            }
+            return;
+        }
+        let answered = |member_id: &MemberId| {
+            relay.promised.from.contains_key(member_id) || self.lost.contains_key(member_id)
+        };
+        let is_ripe = self.previous_epoch.members.iter().all(answered) || now >= self.ripe(relay);
+        if is_ripe && self.may_propose(relay) {
+            let decision = self.decision(relay);
+            self.propose(now, decision, out);
+            return self.advance(now, out);
+        }
+        if now >= self.end(relay) {
+            self.give_up();
+            self.moved = Some(now);
+        } else if now >= relay.asks {
+            self.ask(now, out);
+        }
+    }
+
+    /// When something is to be done about an own ballot.
+    pub(super) fn next_step(&self, relay: &Relay) -> Instant {
+        match &relay.proposal {
+            Some(_) => relay.since + self.timeouts.retry,
+            None if self.may_propose(relay) => self.ripe(relay).min(relay.asks),
+            None => self.end(relay).min(relay.asks),
+        }
+    }
+
+    fn propose(&mut self, now: Instant, decision: Decision, out: &mut Vec<Action>) {
+        self.moved = Some(now);
+        if let Some(relay) = &mut self.relay {
+            relay.since = now;
+        }
+        self.accept(now, decision, out);
+    }
+
+    fn give_up(&mut self) {
+        self.relay = None;
+        self.has_failed = true;
+    }
+
+    fn own_ballot(&self) -> Option<&Relay> {
+        self.relay.as_ref().filter(|relay| relay.parent.is_none())
+    }
+
+    /// Tells those of the ballot itself that have not answered, whoever was to pass it on.
+    fn ask(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let Some(relay) = &mut self.relay else { return };
+        relay.asks = now + self.timeouts.retry;
+        let members = self.previous_epoch.members.iter().copied();
+        let open = members.filter(|member_id| {
+            let answered = relay.promised.from.contains_key(member_id);
+            !answered && !self.lost.contains_key(member_id)
+        });
+        let open: Vec<_> = open.collect();
+        for &member_id in &open {
+            relay.branches.entry(member_id).or_default();
+        }
+        for member_id in open {
+            self.prompt(member_id, out);
+        }
+    }
+
+    /// Whether a majority has promised to follow, and waits for what is proposed.
+    fn may_propose(&self, relay: &Relay) -> bool {
+        relay.proposal.is_none() && self.decides(&relay.promised.voters())
+    }
+
+    /// Until when all that are not lost are waited for, after a majority has answered.
+    fn ripe(&self, relay: &Relay) -> Instant {
+        self.gathered()
+            .max(relay.since + self.timeouts.retry * 3 / 4)
+    }
+
+    /// Until when a majority is waited for.
+    fn end(&self, relay: &Relay) -> Instant {
+        self.ripe(relay) + self.timeouts.retry / 4
+    }
+
+    /// What the voters are bound to, or else a new epoch of all that have answered.
+    fn decision(&self, relay: &Relay) -> Decision {
+        if let Some((_, bound)) = &relay.bound {
+            return bound.clone();
+        }
+        let promised = &relay.promised.from;
+        let survivors = self.previous_epoch.members.iter();
+        let survivors: Vec<_> = survivors
+            .filter_map(|member_id| promised.get(member_id).copied())
+            .collect();
+        let newcomers: BTreeMap<MemberId, &Newcomer> = relay
+            .newcomers
+            .iter()
+            .filter(|(member_id, _)| !promised.contains_key(member_id))
+            .map(|(member_id, newcomer)| (*member_id, newcomer))
+            .collect();
+        // No more than survivors: newcomers know nothing of what was before, and are to be no
+        // majority of the epoch that they come into.
+        let newcomers = newcomers.into_values().take(survivors.len());
+        Decision {
+            epoch: self.previous_epoch.epoch + 1,
+            newcomers: newcomers.cloned().collect(),
+            survivors,
+            completed: relay.completed(),
+        }
+    }
+
+    /// When this member may begin a ballot, if it could win and nothing moves before.
+    pub(super) fn due_to_win(&self) -> Option<Instant> {
+        // Until then only an event can bring the turn.
+        let due = self.due()?;
+        self.next_ballot().map(|_| due)
+    }
+
+    /// The ballot that this member may begin: one that could win, higher than all it knows of.
+    fn next_ballot(&self) -> Option<Ballot> {
+        let members = self.previous_epoch.members.iter().copied();
+        let left = members.filter(|member_id| !self.lost.contains_key(member_id));
+        let may_win = self.votes() && self.decides(&left.collect());
+        self.promised.next(self.me.member_id).filter(|_| may_win)
+    }
+
+    /// When this member proposes, if nothing moves before: the lowest at once, the others the later
+    /// the higher, and not while they wait to hear of members of which nothing is known.
+    pub(super) fn turn(&self) -> Instant {
+        let members = &self.previous_epoch.members;
+        let lower = members
+            .iter()
+            .take_while(|member_id| **member_id != self.me.member_id);
+        let place = lower
+            .filter(|member_id| self.reached.contains(member_id))
+            .count();
+        let place = u32::try_from(place).expect("members have ranks, which are u32");
+        let gathered = match self.is_lowest() {
+            true => self.began,
+            false => self.gathered(),
+        };
+        let pause = self.timeouts.retry.saturating_mul(place);
+        match self.moved {
+            // Half a step apart from all others, however often they meet.
+            Some(moved) => gathered.max(moved + self.timeouts.retry / 2) + pause,
+            None => gathered + pause,
+        }
+    }
+
+    /// Whether all lower members are lost.
+    pub(super) fn is_lowest(&self) -> bool {
+        let mut members = self.previous_epoch.members.iter();
+        members.find(|member_id| !self.lost.contains_key(member_id)) == Some(&self.me.member_id)
+    }
+
+    /// Until when members are waited for of which nothing is known.
+    fn gathered(&self) -> Instant {
+        match self.has_gathered() {
+            true => self.began,
+            false => self.began + self.timeouts.gather,
+        }
+    }
+
+    /// Whether of each member it is known that it is here, or lost.
+    pub(super) fn has_gathered(&self) -> bool {
+        let mut members = self.previous_epoch.members.iter();
+        members
+            .all(|member_id| self.reached.contains(member_id) || self.lost.contains_key(member_id))
+    }
+
+    /// Whether these votes are enough for the whole of the last epoch.
+    fn decides(&self, votes: &BTreeSet<MemberId>) -> bool {
+        let ended = |member_id: &MemberId| self.lost.get(member_id) == Some(&Proof::Ended);
+        quorum::decides(&self.previous_epoch.members, self.pair, votes, ended)
+    }
+}
