@@ -66,12 +66,12 @@ fn eight_pjrt_devices_hold_what_is_recorded_in_compiled_programs() {
                 ops::in_programs(case, context, mesh, &programs)
             };
             let judge = |case: &Value| judged_on(&backend, case, judge);
-            judged.push((id(&case), judge_alone(&case, &judge)));
+            judged.push((id(&case), judge_alone(&case, judge)));
         }
     }
     for case in cases("mesh/relayout.jsonl") {
         let judge = |case: &Value| judged_on(&backend, case, reshard::relayout_among_clients);
-        judged.push((id(&case), judge_alone(&case, &judge)));
+        judged.push((id(&case), judge_alone(&case, judge)));
     }
     let failed = failures(&judged);
     assert!(failed.is_empty(), "{} cases: {failed:#?}", failed.len());
