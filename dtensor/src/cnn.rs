@@ -65,8 +65,8 @@ pub type ImageBatch = (DTensor<f32>, DTensor<i64>);
 
 impl CnnSizes {
     /// The shapes of the weights: of each layer the filter (`[window.., inputs, outputs]`) or the
-    /// matrix (`[inputs, outputs]`), and the bias. What is dense comes after places and channels, in
-    /// this order.
+    /// matrix (`[inputs, outputs]`), and the bias. What is dense comes after places and channels,
+    /// in this order.
     #[must_use]
     pub fn shapes(&self) -> [Vec<usize>; 8] {
         let quarter = |side: usize| side.div_ceil(2) / 2;

@@ -81,8 +81,8 @@ struct Specialised<O> {
 /// carry out that program, in fewer and cheaper steps, and not the function; others trace it anew.
 ///
 /// A tensor that is neither a variable nor an input is a constant of the program, random numbers
-/// included, and so is a value of the host, but for a [`HostValue`] among the inputs. Looking at elements (`to_host`, `unpack`) and functions of your own (`map`) are
-/// refused.
+/// included, and so is a value of the host, but for a [`HostValue`] among the inputs. Looking at
+/// elements (`to_host`, `unpack`) and functions of your own (`map`) are refused.
 ///
 /// ```
 /// use meshwork_core::{Client, Mesh};

@@ -1,3 +1,5 @@
+//! What a compiled function takes and returns: `Tensors`, and values of the host among them.
+
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;

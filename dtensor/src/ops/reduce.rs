@@ -25,7 +25,7 @@ impl ReduceAxes {
         }
     }
 
-    pub(super) fn of(axes: &[isize], reduced: ReducedAxes) -> Self {
+    pub(crate) fn of(axes: &[isize], reduced: ReducedAxes) -> Self {
         let axes = axes.to_vec();
         Self { axes, reduced }
     }

@@ -1,3 +1,5 @@
+//! `Momentum`: gradient descent that keeps a part of the step before.
+
 use std::path::Path;
 
 use super::{Saved, arriving, checked, named, restored, zeros};
@@ -54,8 +56,8 @@ impl<T: Float> Momentum<T> {
         self.moved(None, updates)
     }
 
-    /// The same with a learning rate of η times `factor`, a tensor of one element and no axis: as an
-    /// input of a [compiled](crate::compile) function it may be another one in each call.
+    /// The same with a learning rate of η times `factor`, a tensor of one element and no axis: as
+    /// an input of a [compiled](crate::compile) function it may be another one in each call.
     ///
     /// # Errors
     /// Those of [`step`](Self::step).

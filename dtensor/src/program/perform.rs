@@ -6,7 +6,9 @@ use meshwork_accel::{ElementType, Pairwise, Pointwise};
 use meshwork_layout::ops::{Labels, Op};
 
 use crate::record::{AnyTensor, Primitive, with_float, with_scalar};
-use crate::{DTensor, Error, Float, Scalar, bf16, f16};
+use crate::{DTensor, Error, Float, Number, Scalar, bf16, f16};
+
+mod whole;
 
 type Results = Result<Vec<AnyTensor>, Error>;
 
@@ -14,6 +16,9 @@ type Results = Result<Vec<AnyTensor>, Error>;
 pub(super) fn is_known(primitive: &Primitive, elements: &[ElementType]) -> bool {
     let first = elements.first().copied();
     let is_float = first.is_some_and(ElementType::is_float);
+    if whole::is_known(primitive, elements) {
+        return true;
+    }
     match primitive {
         Primitive::Given | Primitive::Closure(_) => false,
         Primitive::Cast(_) | Primitive::Scan(_) => true,
@@ -56,6 +61,10 @@ pub(super) fn perform(
     made: &[ElementType],
 ) -> Results {
     let first = operands.first().ok_or(Error::NotKept)?;
+    let elements: Vec<ElementType> = operands.iter().map(|own| own.element()).collect();
+    if whole::is_known(primitive, &elements) {
+        return whole::perform(primitive, operands);
+    }
     let done = match primitive {
         Primitive::Scan(scan) => return scan.apply(operands),
         Primitive::Op(op) if is_of_any(op) => return of_any(op, operands, made),
@@ -173,7 +182,7 @@ fn pairwise<T: Float>(
 }
 
 #[track_caller]
-fn by_number<T: Float>(by: Pairwise, of: &DTensor<T>, number: f64) -> Result<DTensor<T>, Error> {
+fn by_number<T: Number>(by: Pairwise, of: &DTensor<T>, number: f64) -> Result<DTensor<T>, Error> {
     let number = T::from_f64(number);
     match by {
         Pairwise::Add => of.by_number(by, T::plus, number),

@@ -186,7 +186,8 @@ type Given = (ImageBatch, DTensor<f32>);
 
 impl Learner {
     /// One step, and the mean loss before it.
-    fn step(&mut self, (batch, part): &Given) -> Result<DTensor<f32>, TensorError> {
+    fn step(&mut self, given: &Given) -> Result<DTensor<f32>, TensorError> {
+        let (batch, part) = given;
         let (loss, slopes) = self.cnn.gradients(batch)?;
         let updates = self.cnn.weights_mut().iter_mut().zip(&slopes);
         self.momentum.step_by(part, updates)?;

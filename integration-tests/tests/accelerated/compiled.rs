@@ -2,7 +2,7 @@
 
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{
-    Backend, Context, DTensor, DVariable, DeviceType, Error, Sgd, Tape, Transformer,
+    Backend, Context, DTensor, DVariable, DeviceType, Error, ReduceAxes, Sgd, Tape, Transformer,
     TransformerSizes, Variable, VariableSet, compile,
 };
 use meshwork_layout::{Layout, UNSHARDED};
@@ -220,5 +220,44 @@ fn shards_of_different_sizes_are_carried_out_op_by_op_and_indices_are_checked_fi
     assert!(
         matches!(refused, Error::IndexOutside { size: 4, .. }),
         "{refused}"
+    );
+}
+
+#[test]
+fn whole_numbers_are_computed_by_the_host_beside_the_modules_of_floats() {
+    let Some((context, mesh, _)) = devices(2, 1) else {
+        return;
+    };
+    let rows = Layout::batch_sharded(&mesh, "data", 2).unwrap();
+    let counts = context.from_fn(&[4, 3], &rows, |at| (at[0] * 3 + at[1]) as i64);
+    let counts = counts.unwrap();
+    let floats = context
+        .copy_to_mesh(numbers::<f32>(&[4, 3], 1), &rows)
+        .unwrap();
+    type Given = (DTensor<i64>, DTensor<f32>);
+    let mut step = compile(|(): &mut (), (counts, floats): &Given| {
+        let doubled = counts.add(counts)?.add_scalar(1)?;
+        let sums = doubled.sum(&ReduceAxes::axes([1]))?;
+        let found = floats.neg()?.add(&doubled.cast()?)?;
+        Ok::<_, Error>((
+            sums,
+            counts.cast::<bool>()?.all(&ReduceAxes::axes([0]))?,
+            found,
+        ))
+    });
+    let given = (counts, floats);
+    let expected = step.call(&mut (), &given).unwrap();
+    let found = step.call(&mut (), &given).unwrap();
+    let sums = found.0.to_host().unwrap();
+    assert_eq!(sums.as_slice().unwrap(), [9, 27, 45, 63]);
+    assert_eq!(
+        found.1.to_host().unwrap().as_slice().unwrap(),
+        [false, true, true]
+    );
+    assert_eq!(found.2.to_host().unwrap(), expected.2.to_host().unwrap());
+    let program = step.program().unwrap();
+    assert!(
+        program.modules() > 0 && program.steps_apart() > 0,
+        "{program}"
     );
 }

@@ -7,6 +7,7 @@
 #[path = "../../../accel-tpu/tests/support/plugins.rs"]
 mod plugins;
 
+use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use meshwork_dtensor::{Backend, Context, DeviceType};
 use serde_json::Value;
 
 use crate::harness::{Vectors, Verdict, cases, failures, id, judge_alone};
+use crate::ops::Programs;
 use crate::report::Tally;
 use crate::{dtensor, ops, reshard};
 
@@ -34,14 +36,56 @@ fn eight_logical_devices_hold_what_is_recorded() {
 
 #[test]
 fn eight_pjrt_devices_hold_what_is_recorded() {
-    let Some(plugin) = plugins::cpu() else {
+    let Some(accelerator) = pjrt() else {
         return;
     };
-    let count = [("cpu_device_count", AttributeValue::Int(DEVICES as i64))];
-    let client = meshwork_accel_tpu::PjrtClient::new(&plugin, &count).expect("eight devices");
-    let accelerator = Arc::new(PjrtAccelerator::new(client));
     let offer = Backend::of(&accelerator).arithmetic();
     hold_what_is_recorded(&offer.arrangement().collectives().into());
+}
+
+/// What programs the cases are that the project carries.
+const PROGRAMS: Programs = Programs {
+    whole: 942,
+    in_parts: 7,
+    empty: 7,
+    none: 10,
+};
+
+#[test]
+fn eight_pjrt_devices_hold_what_is_recorded_in_compiled_programs() {
+    let Some(accelerator) = pjrt() else {
+        return;
+    };
+    let offer = Backend::of(&accelerator).arithmetic().arrangement();
+    let backend = offer.collectives().graphs().into();
+    let programs = RefCell::new(Programs::default());
+    let mut judged = Vec::new();
+    for topic in ops::TOPICS {
+        for case in cases(topic.file) {
+            let judge = |case: &Value, context: &Context, mesh: &Mesh| {
+                ops::in_programs(case, context, mesh, &programs)
+            };
+            let judge = |case: &Value| judged_on(&backend, case, judge);
+            judged.push((id(&case), judge_alone(&case, judge)));
+        }
+    }
+    for case in cases("mesh/relayout.jsonl") {
+        let judge = |case: &Value| judged_on(&backend, case, reshard::relayout_among_clients);
+        judged.push((id(&case), judge_alone(&case, judge)));
+    }
+    let failed = failures(&judged);
+    assert!(failed.is_empty(), "{} cases: {failed:#?}", failed.len());
+    if let Vectors::Own(_) = Vectors::of_environment() {
+        assert_eq!(programs.into_inner(), PROGRAMS);
+    }
+}
+
+/// The devices of XLA's CPU plugin, where it can be had.
+fn pjrt() -> Option<Arc<PjrtAccelerator>> {
+    let plugin = plugins::cpu()?;
+    let count = [("cpu_device_count", AttributeValue::Int(DEVICES as i64))];
+    let client = meshwork_accel_tpu::PjrtClient::new(&plugin, &count).expect("eight devices");
+    Some(Arc::new(PjrtAccelerator::new(client)))
 }
 
 #[expect(
@@ -86,7 +130,7 @@ fn hold_what_is_recorded(backend: &Backend) {
 fn judged_on(
     backend: &Backend,
     case: &Value,
-    judge: fn(&Value, &Context, &Mesh) -> Verdict,
+    judge: impl Fn(&Value, &Context, &Mesh) -> Verdict,
 ) -> Verdict {
     let dims = case["input"]["mesh"].as_array().into_iter().flatten();
     let size = |dim: &Value| usize::try_from(dim[1].as_u64()?).ok();

@@ -6,10 +6,14 @@
 mod carry_out;
 #[path = "ops/case.rs"]
 mod case;
+#[path = "ops/compiled.rs"]
+mod compiled;
 #[path = "ops/on_devices.rs"]
 mod on_devices;
 #[path = "ops/translate.rs"]
 mod translate;
+
+use std::cell::RefCell;
 
 use meshwork_core::Mesh;
 use meshwork_dtensor::Context;
@@ -21,6 +25,7 @@ use crate::harness::{Topic, Verdict};
 
 use carry_out::{Answer, Computed, carry_out};
 use case::Case;
+pub(crate) use compiled::Programs;
 
 pub(crate) const TOPICS: &[Topic] = &[
     Topic::lines("ops_elementwise", "mesh/ops_elementwise.jsonl", judge),
@@ -38,7 +43,8 @@ fn judge(recorded: &Value) -> Verdict {
     let problem = match (carry_out(&case), recorded.get("expect_error")) {
         (Ok(Some(answers)), None) => compare(&case, &answers, &recorded["expect"])
             .or_else(|| on_devices::compare(&case, &answers))
-            .or_else(|| on_devices::compare_there(&recorded["input"], &answers)),
+            .or_else(|| on_devices::compare_there(&recorded["input"], &answers))
+            .or_else(|| compare_compiled(&recorded["input"], &answers)),
         (Ok(Some(answers)), Some(expected)) => Some(format!("{answers:?} instead of {expected}")),
         (Ok(None), _) => Some(format!("the function {} is not known", case.op)),
         (Err(_), Some(_)) if !on_devices::is_refused(&case) => {
@@ -56,6 +62,39 @@ pub(crate) fn among_clients(case: &Value, context: &Context, mesh: &Mesh) -> Ver
     let answers = carry_out(&Case::read(input));
     let held = on_devices::among_clients(&Case::on(input, mesh.clone()), &answers, context);
     Verdict::of(held.err())
+}
+
+/// Judges a case in a compiled program, on a mesh of the devices of one client.
+pub(crate) fn in_programs(
+    case: &Value,
+    context: &Context,
+    mesh: &Mesh,
+    programs: &RefCell<Programs>,
+) -> Verdict {
+    let input = &case["input"];
+    let on_mesh = Case::on(input, mesh.clone());
+    let problem = match carry_out(&Case::read(input)) {
+        Ok(Some(answers)) => compiled::compare(&on_mesh, context, &answers, programs),
+        Ok(None) => Some(format!("the function {} is not known", on_mesh.op)),
+        Err(_) => match compiled::results(&on_mesh, context, programs) {
+            Ok(found) => Some(format!("{found:?} instead of an error")),
+            Err(_) => None,
+        },
+    };
+    Verdict::of(problem)
+}
+
+/// How programs differ, on the host and on the CPU's backend.
+fn compare_compiled(input: &Value, answers: &[Answer]) -> Option<String> {
+    let programs = RefCell::default();
+    let places = [
+        on_devices::here().map(|context| (Case::read(input), context)),
+        on_devices::on_cpus(input),
+    ];
+    places.into_iter().find_map(|place| match place {
+        Ok((case, context)) => compiled::compare(&case, &context, answers, &programs),
+        Err(error) => Some(error.to_string()),
+    })
 }
 
 fn compare(case: &Case, answers: &[Answer], expected: &Value) -> Option<String> {

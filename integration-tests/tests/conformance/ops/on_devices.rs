@@ -25,7 +25,7 @@ use counting::Counting;
 
 /// One result of a function.
 #[derive(Debug)]
-enum Found {
+pub(super) enum Found {
     Tensor(Box<DTensor<f64>>),
     /// What the tensor says of itself.
     Number(usize),
@@ -38,14 +38,27 @@ pub(super) fn compare(case: &Case, answers: &[Answer]) -> Option<String> {
 
 /// The same for blocks on the devices of a backend, the CPU's.
 pub(super) fn compare_there(input: &Value, answers: &[Answer]) -> Option<String> {
-    let cpus = CpuAccelerator::with_logical_devices(devices_of(input));
     compare_results(
-        there(input, &Arc::new(cpus)).and_then(|(case, context)| results_in(&case, &context)),
+        on_cpus(input).and_then(|(case, context)| results_in(&case, &context)),
         answers,
     )
 }
 
-fn compare_results(results: Result<Vec<Found>, Error>, answers: &[Answer]) -> Option<String> {
+/// The case on as many devices of the CPU's backend.
+pub(super) fn on_cpus(input: &Value) -> Result<(Case, Context), Error> {
+    let cpus = CpuAccelerator::with_logical_devices(devices_of(input));
+    there(input, &Arc::new(cpus))
+}
+
+/// A client that has the devices of any mesh whose devices have no names.
+pub(super) fn here() -> Result<Context, Error> {
+    Ok(Context::alone(Client::new("localhost", 0, 1)?))
+}
+
+pub(super) fn compare_results(
+    results: Result<Vec<Found>, Error>,
+    answers: &[Answer],
+) -> Option<String> {
     let results = match results {
         Ok(results) => results,
         Err(error) => return Some(format!("on devices: {error}")),
@@ -96,8 +109,7 @@ pub(super) fn among_clients(
 }
 
 fn results(case: &Case) -> Result<Vec<Found>, Error> {
-    // The mesh names no devices, so all of them are here.
-    results_in(case, &Context::alone(Client::new("localhost", 0, 1)?))
+    results_in(case, &here()?)
 }
 
 /// How many devices the mesh of a case has.
@@ -129,7 +141,7 @@ fn results_in(case: &Case, context: &Context) -> Result<Vec<Found>, Error> {
 }
 
 /// The operands; where a backend has the mesh, on its devices only.
-fn operands(case: &Case, context: &Context) -> Result<Vec<DTensor<f64>>, Error> {
+pub(super) fn operands(case: &Case, context: &Context) -> Result<Vec<DTensor<f64>>, Error> {
     let placed = case.operands.iter().zip(&case.tensors);
     let placed = placed.map(|(placement, whole)| {
         let array = ArrayD::from_shape_vec(IxDyn(whole.shape()), whole.values().to_vec());
@@ -140,7 +152,10 @@ fn operands(case: &Case, context: &Context) -> Result<Vec<DTensor<f64>>, Error> 
     placed.collect()
 }
 
-fn carried_out(case: &Case, mut tensors: Vec<DTensor<f64>>) -> Result<Vec<Found>, Error> {
+pub(super) fn carried_out(
+    case: &Case,
+    mut tensors: Vec<DTensor<f64>>,
+) -> Result<Vec<Found>, Error> {
     match case.op.as_str() {
         "rank" => return Ok(vec![Found::Number(tensors[0].rank())]),
         "size" => return Ok(vec![Found::Number(tensors[0].size())]),

@@ -1,7 +1,7 @@
 //! Relayouts that TensorFlow carried out: the same values have to come out where they did.
 
 use meshwork_core::{Client, Mesh};
-use meshwork_dtensor::{Context, DTensor, Error, Scalar};
+use meshwork_dtensor::{Context, DTensor, Error, Scalar, compile};
 use meshwork_layout::{Layout, LayoutPattern, Relayout};
 use ndarray::ArrayD;
 use serde_json::Value;
@@ -143,8 +143,17 @@ fn moved_among_clients(
     let tensor = context
         .copy_to_mesh(whole, &source)
         .and_then(DTensor::into_devices)
-        .and_then(|tensor| tensor.relayout(&target));
-    let moved = tensor.map_err(told)?;
+        .map_err(told)?;
+    holds(&tensor.relayout(&target).map_err(told)?, outcome)?;
+    let mut step = compile(|(): &mut (), given: &DTensor<f64>| given.relayout(&target));
+    for _ in 0..2 {
+        holds(&step.call(&mut (), &tensor).map_err(told)?, outcome)?;
+    }
+    Ok(())
+}
+
+/// Whether each rank of this client has what it should have.
+fn holds(moved: &DTensor<f64>, outcome: &Outcome) -> Result<(), String> {
     let mut held = moved
         .local_ranks()
         .iter()
