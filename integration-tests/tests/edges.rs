@@ -497,6 +497,11 @@ const CYCLES: &[Cycle] = &[
 /// Dependencies that no file of the package mentions, and why they are there.
 const UNMENTIONED: &[(&str, &str, &str)] = &[
     (
+        "adapters/candle",
+        "meshwork-core",
+        "a program of a guide that its doctests run has a mesh",
+    ),
+    (
         "cluster-resolver",
         "k8s-openapi",
         "kube-client does not build unless somebody chooses its version",

@@ -404,19 +404,7 @@ pub enum Error {
         "variables that a model library keeps are whole in every worker: shard the optimizer or gradients, or run the model unit by unit to shard its parameters"
     )]
     VariablesAreWhole,
-    /// A parameter cannot be cut so.
-    #[error(
-        "unit {unit} has no parameter {parameter} with an axis {axis} to cut: axes are counted from 0"
-    )]
-    NotCut {
-        /// The unit.
-        unit: String,
-        /// The name that was given.
-        parameter: String,
-        /// The axis that was given.
-        axis: usize,
-    },
-    /// The parts of a model cannot be kept by such groups of workers.
+    /// A model cannot be kept in such parts by these workers.
     #[error(transparent)]
     ShardGroup(#[from] ShardGroupError),
     /// Two workers shard a model in different ways.

@@ -1,9 +1,10 @@
 //! `MultiWorkerMirroredStrategy`: constructors, variable scopes, data distribution, the comparison
 //! of copies. Running steps is in `steps`, reductions outside of steps in `reductions`, elastic
-//! training in `training`.
+//! training in `training`, tensor parallelism in `tensor_parallel`, leaving in `ending`.
 
 mod devices;
 mod elastic;
+mod ending;
 mod etcd;
 mod reductions;
 #[cfg(feature = "status")]
@@ -12,7 +13,6 @@ mod steps;
 mod tensor_parallel;
 mod training;
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -317,34 +317,6 @@ impl MultiWorkerMirroredStrategy {
         }
     }
 
-    /// Leaves the group: returns when all workers have finished.
-    ///
-    /// # Errors
-    /// [`Error::Group`] when a worker was lost before, in a job that is not elastic.
-    #[track_caller]
-    pub fn leave(self) -> Result<(), Error> {
-        let (elastic, rank) = (self.is_elastic(), self.rank());
-        let group = match self.split {
-            Some(split) => split.joined,
-            None => self.group,
-        };
-        match group.leave() {
-            // Behind the last step nobody is needed any more.
-            Err(error) if elastic && training::others_have_ended(&error, rank) => Ok(()),
-            left => Ok(left?),
-        }
-    }
-
-    /// Ends the training on all workers, which report `reason` as this worker's: for a failure
-    /// outside a step, such as data that cannot be read.
-    pub fn abort(&mut self, reason: impl Display) {
-        let reason = reason.to_string();
-        if let Some(split) = &mut self.split {
-            split.joined.abort(reason.clone());
-        }
-        self.group.abort(reason);
-    }
-
     /// How many replicas train together, those of all workers.
     #[must_use]
     pub fn num_replicas_in_sync(&self) -> usize {
@@ -463,17 +435,6 @@ impl MultiWorkerMirroredStrategy {
 
     fn timeout(&self) -> Duration {
         self.options.timeouts().operation()
-    }
-
-    /// Tells the other workers about an error before it is returned.
-    pub(crate) fn abort_on_error<R, E: Display>(&mut self, result: Result<R, E>) -> Result<R, E> {
-        if let Err(error) = &result
-            && (self.group.world() > 1 || self.split.is_some())
-        {
-            // Changes nothing if the group has failed already, which then is the error.
-            self.abort(error);
-        }
-        result
     }
 }
 

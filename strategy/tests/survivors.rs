@@ -1,5 +1,5 @@
 //! Sharded trainings of real processes, of which some are killed, and others come later: all go on
-//! with parts from memory, with the bits of a checkpoint; of two neighbours, from the last checkpoint.
+//! with parts from memory, with the bits of a checkpoint; of two neighbours, from the last one.
 #![cfg(target_os = "linux")]
 #![expect(
     clippy::unwrap_used,

@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 
 use meshwork_collectives::Rank;
 
-/// Why workers cannot keep the parts of a model in groups.
+/// Why workers cannot keep the parts of a model in groups, or parts of its parameters.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShardGroupError {
@@ -37,5 +37,17 @@ pub enum ShardGroupError {
         size: usize,
         /// Workers that are there.
         workers: u32,
+    },
+    /// A parameter cannot be cut so.
+    #[error(
+        "unit {unit} has no parameter {parameter} with an axis {axis} to cut: axes are counted from 0"
+    )]
+    NotCut {
+        /// The unit.
+        unit: String,
+        /// The name that was given.
+        parameter: String,
+        /// The axis that was given.
+        axis: usize,
     },
 }

@@ -197,8 +197,9 @@ impl Relayout<'_> {
         arriving: &mut Arriving,
         missing: &mut Pieces,
     ) -> Result<(), Error> {
-        let Some(place) = unit.place_in(self.sources.id) else {
-            return Ok(());
+        let place = match unit.place_in(self.sources.id) {
+            Some(place) => place,
+            None => return Ok(()),
         };
         let (mut has, mut values) = (Vec::new(), Vec::new());
         unit.with_layout(self.sources.id, |held| {

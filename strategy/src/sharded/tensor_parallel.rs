@@ -106,8 +106,9 @@ pub(super) fn agree_on_cuts(
     strategy: &MultiWorkerMirroredStrategy,
     units: &[UnitSpec],
 ) -> Result<(), Error> {
-    let Some(dimension) = strategy.tensor_dimension() else {
-        return Ok(());
+    let dimension = match strategy.tensor_dimension() {
+        Some(dimension) => dimension,
+        None => return Ok(()),
     };
     let described: String = units.iter().map(UnitSpec::described).collect();
     let all = dimension.all_gather(&[XxHash3_64::oneshot(described.as_bytes())])?;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::ops::Range;
 
 use super::cut::Cut;
-use crate::{Error, VariableSpec};
+use crate::{Error, ShardGroupError, VariableSpec};
 
 /// The name of a unit and its parameters: what is gathered, reduced and freed together.
 ///
@@ -76,18 +76,20 @@ impl UnitSpec {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotCut`] where it has no such parameter, or that no such axis.
+    /// [`Error::ShardGroup`] where it has no such parameter, or that no such axis.
     ///
     /// [`split_along`]: crate::MultiWorkerMirroredStrategy::split_along
     #[doc(alias("ColwiseParallel", "RowwiseParallel", "tensor parallelism"))]
     pub fn with_cut(mut self, parameter: &str, axis: usize) -> Result<Self, Error> {
         let is_it = |spec: &VariableSpec| spec.name() == parameter && axis < spec.shape().len();
         let Some(number) = self.parameters.iter().position(is_it) else {
-            return Err(Error::NotCut {
-                unit: self.name,
-                parameter: parameter.to_owned(),
+            let (unit, parameter) = (self.name, parameter.to_owned());
+            let error = ShardGroupError::NotCut {
+                unit,
+                parameter,
                 axis,
-            });
+            };
+            return Err(error.into());
         };
         self.cuts[number] = Some(Cut::none(&self.parameters[number], axis));
         Ok(self)

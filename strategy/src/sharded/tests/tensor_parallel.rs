@@ -290,12 +290,12 @@ fn meshes_and_cuts_that_do_not_fit_are_refused_by_name() {
     for (parameter, axis) in [("w", 1), ("v", 0)] {
         let cut = UnitSpec::new("unit", [spec.clone()]).with_cut(parameter, axis);
         let (unit, parameter) = ("unit".to_owned(), parameter.to_owned());
-        let expected = Error::NotCut {
+        let expected = ShardGroupError::NotCut {
             unit,
             parameter,
             axis,
         };
-        assert_eq!(cut.unwrap_err(), expected);
+        assert_eq!(cut.unwrap_err(), Error::ShardGroup(expected));
     }
     let mesh = Mesh::new([("tensor", 2)]).unwrap();
     let errors = each(2, |strategy| {

@@ -23,7 +23,8 @@ fn begin(mut strategy: MultiWorkerMirroredStrategy, shard: Shard) -> Worker {
 
 /// The steps behind the first, and what comes of them but the running mean, of which each worker
 /// has its own.
-fn ends((mut strategy, mut sharded, mut network): Worker) -> Vec<Vec<f32>> {
+fn ends(worker: Worker) -> Vec<Vec<f32>> {
+    let (mut strategy, mut sharded, mut network) = worker;
     for number in 1..STEPS {
         network = step(&mut strategy, &mut sharded, network, number, 2);
     }

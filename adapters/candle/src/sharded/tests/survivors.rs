@@ -35,7 +35,8 @@ fn step(model: &Model, training: &mut Sharded<AdamW>, step: usize) -> Result<f32
 }
 
 /// The steps behind the first, and what comes of them.
-fn ends((model, mut training): (Model, Sharded<AdamW>)) -> Trained {
+fn ends(worker: (Model, Sharded<AdamW>)) -> Trained {
+    let (model, mut training) = worker;
     let losses = (1..STEPS).map(|at| step(&model, &mut training, at).unwrap());
     let losses = losses.collect();
     training.leave().unwrap();

@@ -159,7 +159,8 @@ impl Loss {
     }
 }
 
-fn step((strategy, library, variables): &mut Worker) -> Result<(), Error> {
+fn step(worker: &mut Worker) -> Result<(), Error> {
+    let (strategy, library, variables) = worker;
     let gradients = Box::new(library.gradients(&unit(), strategy.rank().index(), 0));
     let stepped = strategy.run(|replica| {
         variables.add_gradients(replica, gradients)?;
