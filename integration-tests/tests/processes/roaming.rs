@@ -1,5 +1,5 @@
-//! Workers in networks of their own: one gets another address in the middle of an exchange, and links
-//! are slower in one direction than in the other.
+//! Workers in networks of their own: one gets another address in the middle of an exchange, and
+//! links are slower in one direction than in the other.
 
 use std::path::Path;
 use std::process::Command;
