@@ -88,8 +88,8 @@ pub(crate) enum Task {
     Relay(Relay),
     /// Print the token by which a relay knows this job, from its secret
     ///
-    /// The secret is that of MESHWORK_JOB_SECRET or MESHWORK_JOB_SECRET_FILE, which a relay need not
-    /// have.
+    /// The secret is that of MESHWORK_JOB_SECRET or MESHWORK_JOB_SECRET_FILE. A relay need not have
+    /// it.
     RelayToken,
     /// Print a new job secret, for jobs whose processes are started by hand
     Secret,

@@ -20,7 +20,8 @@ pub(crate) struct RelayAt {
 }
 
 impl GroupConfig {
-    /// The environment variable for the `host:port` of a relay: see [`with_relay`](Self::with_relay).
+    /// The environment variable for the `host:port` of a relay: see
+    /// [`with_relay`](Self::with_relay).
     pub const RELAY_ENV: &'static str = "MESHWORK_RELAY";
 
     /// Goes by the [relay](crate::Relay) at `host:port` to ranks that are not reached directly, and

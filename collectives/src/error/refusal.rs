@@ -1,3 +1,5 @@
+//! Why a process is refused that asks to take part: by a member, or by a relay.
+
 use std::fmt::{self, Display};
 
 use crate::DataTransport;

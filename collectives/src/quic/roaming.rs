@@ -1,9 +1,9 @@
 //! An address that is taken from this machine while connections live, as where a lease ends or
 //! another network is joined.
 //!
-//! A socket that listens at one address sends nothing without it. One that listens at all goes on by
-//! itself: packets then come from another address, and QUIC moves the connections that this process
-//! has begun along with it.
+//! A socket that listens at one address sends nothing without it. One that listens at all goes on
+//! by itself: packets then come from another address, and QUIC moves the connections that this
+//! process has begun along with it.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};

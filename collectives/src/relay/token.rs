@@ -11,8 +11,8 @@ use zeroize::Zeroizing;
 use super::datagram::{Cookie, Nonce, Proof};
 use crate::{ConfigError, JobSecret};
 
-/// What a relay knows of a job, and what its ranks prove to know: derived from the job secret, which
-/// cannot be found from it.
+/// What a relay knows of a job, and what its ranks prove to know: derived from the job secret,
+/// which cannot be found from it.
 ///
 /// ```
 /// use meshwork_collectives::{JobSecret, RelayToken};

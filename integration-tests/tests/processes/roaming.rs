@@ -1,5 +1,5 @@
-//! Workers in networks of their own: one gets another address in the middle of an exchange, and links
-//! are slower in one direction than in the other.
+//! Workers in networks of their own: one gets another address in the middle of an exchange, and
+//! links are slower in one direction than in the other.
 
 use std::path::Path;
 use std::process::Command;
@@ -55,7 +55,9 @@ fn a_worker_that_gets_another_address_in_the_middle_of_an_exchange_ends_it() {
             return;
         };
         // An exchange of 4 MB each way takes two seconds, of which the inner steps are a hundredth.
-        [0, 1].map(|rank| namespaces.limit(rank, 16).unwrap());
+        for rank in [0, 1] {
+            namespaces.limit(rank, 16).unwrap();
+        }
         let large = ["--steps=100", "--parameters=1000000"];
         let mut workers = workers(&namespaces, second, &large);
         for (round, host) in [(20, 12), (40, 13), (60, 14)] {

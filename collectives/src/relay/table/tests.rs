@@ -1,3 +1,5 @@
+//! Ranks and strangers at a relay, in virtual time.
+
 use super::*;
 use crate::JobSecret;
 
