@@ -174,9 +174,13 @@ impl Agreement {
         let lower = members
             .iter()
             .take_while(|member_id| **member_id != self.me.member_id);
-        let place = lower
-            .filter(|member_id| self.reached.contains(member_id))
-            .count();
+        let place = match self.reached.len() {
+            // At most this member itself.
+            0 | 1 => 0,
+            _ => lower
+                .filter(|member_id| self.reached.contains(member_id))
+                .count(),
+        };
         let place = u32::try_from(place).expect("members have ranks, which are u32");
         let gathered = match self.is_lowest() {
             true => self.began,

@@ -110,9 +110,9 @@ impl Agreement {
         let members = self.previous_epoch.members.iter().copied();
         let is_lost = |member_id: &MemberId| self.lost.contains_key(member_id);
         let lower = members.take_while(|member_id| *member_id != self.me.member_id);
-        let place = lower.filter(|member_id| !is_lost(member_id)).count();
+        let follows = lower.filter(|member_id| !is_lost(member_id));
         let count = match step {
-            0 if place > CALLED_FIRST => 0,
+            0 if follows.take(CALLED_FIRST + 1).count() > CALLED_FIRST => 0,
             _ => CALLED_FIRST.saturating_mul(2_usize.saturating_pow(step)),
         };
         let standing = self.callable().filter(|member_id| !is_lost(member_id));
