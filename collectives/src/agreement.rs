@@ -36,7 +36,7 @@
 //! into.
 //!
 //! Not everybody talks to everybody. The first ballot of the lowest member, and the answers to it,
-//! go along a tree ([`relay`]) that passes over those that are lost, so each member has to do with
+//! go along a tree ([`tree`]) that passes over those that are lost, so each member has to do with
 //! as many others as the logarithm of their number says. Safety does not depend on it: an answer
 //! names those who give it. Whoever has not answered for half a [retry](AgreementTimeouts) is asked
 //! by the proposer itself, and later ballots are told to each member directly. Those that come next
@@ -47,7 +47,7 @@ mod ballot;
 mod calls;
 mod event;
 mod quorum;
-mod relay;
+mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -57,7 +57,7 @@ use crate::wire::{AgreementMessage, Ballot, Decision, MemberProcess, MemberState
 use calls::Calls;
 pub(crate) use event::{Action, AgreementTimeouts, Event, PreviousEpoch, Proof};
 pub use quorum::TwoMemberPolicy;
-use relay::Relay;
+use tree::Node;
 
 /// A process's place in the member list of its job, which it keeps in every epoch.
 pub(crate) type MemberId = u32;
@@ -78,7 +78,7 @@ pub(crate) struct Agreement {
     promised: Ballot,
     accepted: Option<(Ballot, Decision)>,
     /// What it does for the ballot that it has promised to follow, unless that came to nothing.
-    relay: Option<Relay>,
+    node: Option<Node>,
     /// Whether a ballot of its own has come to nothing: the next ones go to each member directly.
     has_failed: bool,
     /// When a ballot was last seen to move.
@@ -124,7 +124,7 @@ impl Agreement {
             calls: Calls::default(),
             promised: Ballot::NONE,
             accepted: None,
-            relay: None,
+            node: None,
             has_failed: false,
             moved: None,
             outcome: Outcome::Open,
@@ -159,8 +159,8 @@ impl Agreement {
         if self.outcome != Outcome::Open {
             return None;
         }
-        let next = match &self.relay {
-            Some(relay) if relay.parent.is_none() => Some(self.next_step(relay)),
+        let next = match &self.node {
+            Some(node) if node.parent.is_none() => Some(self.next_step(node)),
             Some(_) | None => self.due_to_win(),
         };
         let limit = self.began + self.timeouts.limit;
@@ -184,8 +184,8 @@ impl Agreement {
         self.calls.stale();
         let known = self.lost.entry(member_id).or_insert(proof);
         *known = proof.max(*known);
-        let part = self.relay.as_mut();
-        let part = part.and_then(|relay| relay.branches.remove(&member_id));
+        let part = self.node.as_mut();
+        let part = part.and_then(|node| node.branches.remove(&member_id));
         if let (Some(part), Outcome::Open) = (part, &self.outcome) {
             self.branch(part, out);
         }
@@ -193,8 +193,8 @@ impl Agreement {
 
     /// Who takes part, as far as is known.
     fn present(&self) -> Vec<MemberId> {
-        let relay = self.relay.iter();
-        let promised = relay.flat_map(|relay| relay.promised.from.keys());
+        let node = self.node.iter();
+        let promised = node.flat_map(|node| node.promised.from.keys());
         let present: BTreeSet<_> = self.reached.iter().chain(promised).copied().collect();
         present.into_iter().collect()
     }
@@ -270,7 +270,7 @@ impl Agreement {
             }
             AgreementMessage::Prepare { ballot, part } => {
                 self.follow(now, ballot);
-                self.relay_of(now, ballot).comes_from(now, by.member_id);
+                self.node_of(now, ballot).comes_from(now, by.member_id);
                 self.promise(now);
                 self.branch(part, out);
             }
@@ -280,7 +280,7 @@ impl Agreement {
                 part,
             } => {
                 self.follow(now, ballot);
-                self.relay_of(now, ballot).comes_from(now, by.member_id);
+                self.node_of(now, ballot).comes_from(now, by.member_id);
                 self.accept(now, decision, out);
                 self.branch(part, out);
             }
@@ -289,8 +289,8 @@ impl Agreement {
             }
             AgreementMessage::Accept { ballot, voters } => {
                 let voters = self.voters(voters);
-                if let Some(relay) = self.relay_to(ballot) {
-                    relay.accepted.add(now, voters);
+                if let Some(node) = self.node_to(ballot) {
+                    node.accepted.add(now, voters);
                 }
             }
             AgreementMessage::Overtaken { by: ballot } => self.overtaken(now, ballot, out),
@@ -310,15 +310,15 @@ impl Agreement {
             // Of two members, one goes on by what its own kernel has told.
             self.lost(ended, Proof::Unreached, out);
         }
-        if let Some(relay) = self.relay_to(ballot) {
-            relay.promise(now, promises);
+        if let Some(node) = self.node_to(ballot) {
+            node.promise(now, promises);
         }
     }
 
     /// A higher ballot is under way, as whoever began the lower one has to be told.
     fn overtaken(&mut self, now: Instant, ballot: Ballot, out: &mut Vec<Action>) {
         if ballot > self.promised {
-            let parent = self.relay.as_ref().and_then(|relay| relay.parent);
+            let parent = self.node.as_ref().and_then(|node| node.parent);
             let overtaken = AgreementMessage::Overtaken { by: ballot };
             out.extend(parent.map(|parent| Action::Send(parent, overtaken)));
             self.follow(now, ballot);
@@ -329,19 +329,19 @@ impl Agreement {
     fn follow(&mut self, now: Instant, ballot: Ballot) {
         self.promised = ballot;
         self.moved = Some(now);
-        let overruled = self.relay.take_if(|relay| relay.ballot < ballot);
-        self.has_failed |= overruled.is_some_and(|relay| relay.parent.is_none());
+        let overruled = self.node.take_if(|node| node.ballot < ballot);
+        self.has_failed |= overruled.is_some_and(|node| node.parent.is_none());
     }
 
     /// What this member does for the ballot that it follows.
-    fn relay_of(&mut self, now: Instant, ballot: Ballot) -> &mut Relay {
+    fn node_of(&mut self, now: Instant, ballot: Ballot) -> &mut Node {
         let asks = self.timeouts.retry / 2;
-        self.relay
-            .get_or_insert_with(|| Relay::new(ballot, now, asks))
+        self.node
+            .get_or_insert_with(|| Node::new(ballot, now, asks))
     }
 
-    fn relay_to(&mut self, ballot: Ballot) -> Option<&mut Relay> {
-        self.relay.as_mut().filter(|relay| relay.ballot == ballot)
+    fn node_to(&mut self, ballot: Ballot) -> Option<&mut Node> {
+        self.node.as_mut().filter(|node| node.ballot == ballot)
     }
 
     /// Those of these processes that vote.
@@ -358,19 +358,19 @@ impl Agreement {
             accepted: self.accepted.clone(),
             ended: Vec::new(),
         };
-        if let Some(relay) = &mut self.relay {
-            relay.promise(now, promises);
+        if let Some(node) = &mut self.node {
+            node.promise(now, promises);
         }
     }
 
     /// This member's own vote, and what follows for those that it passes the ballot on to.
     fn accept(&mut self, now: Instant, decision: Decision, out: &mut Vec<Action>) {
-        let Some(relay) = &mut self.relay else { return };
-        self.accepted = Some((relay.ballot, decision.clone()));
-        relay.accepted.add(now, [self.me]);
-        if relay.proposal.is_none() {
-            relay.proposal = Some(decision);
-            let children: Vec<_> = relay.branches.keys().copied().collect();
+        let Some(node) = &mut self.node else { return };
+        self.accepted = Some((node.ballot, decision.clone()));
+        node.accepted.add(now, [self.me]);
+        if node.proposal.is_none() {
+            node.proposal = Some(decision);
+            let children: Vec<_> = node.branches.keys().copied().collect();
             for child in children {
                 self.prompt(child, out);
             }
@@ -379,12 +379,12 @@ impl Agreement {
 
     /// Passes the ballot on to these members, unless they have it already.
     fn branch(&mut self, part: Vec<MemberId>, out: &mut Vec<Action>) {
-        let Some(relay) = &mut self.relay else { return };
+        let Some(node) = &mut self.node else { return };
         let mut open: BTreeSet<MemberId> = part.into_iter().collect();
-        open.retain(|member_id| !self.lost.contains_key(member_id) && !relay.covers(*member_id));
-        let below = relay::branches(self.me.member_id, &open, &self.previous_epoch.members);
+        open.retain(|member_id| !self.lost.contains_key(member_id) && !node.covers(*member_id));
+        let below = tree::branches(self.me.member_id, &open, &self.previous_epoch.members);
         let children: Vec<_> = below.keys().copied().collect();
-        relay.branches.extend(below);
+        node.branches.extend(below);
         for child in children {
             self.prompt(child, out);
         }
@@ -395,10 +395,10 @@ impl Agreement {
         if !self.reached.contains(&child) {
             return self.call(child, out);
         }
-        let Some(relay) = &self.relay else { return };
-        let part = relay.branches.get(&child).cloned().unwrap_or_default();
-        let ballot = relay.ballot;
-        let message = match &relay.proposal {
+        let Some(node) = &self.node else { return };
+        let part = node.branches.get(&child).cloned().unwrap_or_default();
+        let ballot = node.ballot;
+        let message = match &node.proposal {
             None => AgreementMessage::Prepare { ballot, part },
             Some(decision) => AgreementMessage::Propose {
                 ballot,
@@ -412,12 +412,12 @@ impl Agreement {
     /// A member can be reached that may have to be told of the ballot: by whoever has it to pass it
     /// on to that one, or by the proposer if that is nobody.
     fn welcome(&mut self, member_id: MemberId, out: &mut Vec<Action>) {
-        let Some(relay) = &mut self.relay else { return };
-        let waits = !relay.answers().from.contains_key(&member_id);
-        if waits && relay.parent.is_none() && !relay.covers(member_id) {
-            relay.branches.insert(member_id, Vec::new());
+        let Some(node) = &mut self.node else { return };
+        let waits = !node.answers().from.contains_key(&member_id);
+        if waits && node.parent.is_none() && !node.covers(member_id) {
+            node.branches.insert(member_id, Vec::new());
         }
-        if waits && relay.branches.contains_key(&member_id) {
+        if waits && node.branches.contains_key(&member_id) {
             self.prompt(member_id, out);
         }
     }
@@ -432,25 +432,25 @@ impl Agreement {
             .iter()
             .filter(|(_, proof)| **proof == Proof::Ended);
         let ended = ended.map(|(member_id, _)| *member_id).collect();
-        let Some(relay) = &mut self.relay else { return };
-        let ballot = relay.ballot;
-        let message = match relay.proposal {
+        let Some(node) = &mut self.node else { return };
+        let ballot = node.ballot;
+        let message = match node.proposal {
             None => AgreementMessage::Promise {
                 ballot,
-                promises: relay.promises(ended),
+                promises: node.promises(ended),
             },
             Some(_) => AgreementMessage::Accept {
                 ballot,
-                voters: relay.acceptances(),
+                voters: node.acceptances(),
             },
         };
-        out.extend(relay.parent.map(|parent| Action::Send(parent, message)));
+        out.extend(node.parent.map(|parent| Action::Send(parent, message)));
     }
 
     /// When it is to be told.
     fn next_report(&self) -> Option<Instant> {
-        let relay = self.relay.as_ref()?;
-        relay.passes_up(self.timeouts.retry / REPORTS, |member_id| {
+        let node = self.node.as_ref()?;
+        node.passes_up(self.timeouts.retry / REPORTS, |member_id| {
             self.lost.contains_key(&member_id)
         })
     }
@@ -481,8 +481,8 @@ impl Agreement {
     /// reach if it knows of none; and each survivor one of the newcomers.
     fn told_of(&self, decision: &Decision) -> BTreeSet<MemberId> {
         let mut told = self.reached.clone();
-        if let Some(relay) = &self.relay {
-            told.retain(|member_id| relay.branches.contains_key(member_id));
+        if let Some(node) = &self.node {
+            told.retain(|member_id| node.branches.contains_key(member_id));
         }
         let mut pairs = decision.survivors.iter().zip(&decision.newcomers);
         let own = pairs.find(|(survivor, _)| **survivor == self.me);

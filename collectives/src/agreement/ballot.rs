@@ -3,16 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use super::relay::Relay;
+use super::tree::Node;
 use super::{Action, Agreement, MemberId, Proof, quorum};
 use crate::wire::{Ballot, Decision, Newcomer};
 
 impl Agreement {
     pub(super) fn begin_if_due(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let has_own = self
-            .relay
-            .as_ref()
-            .is_some_and(|relay| relay.parent.is_none());
+        let has_own = self.node.as_ref().is_some_and(|node| node.parent.is_none());
         if has_own || self.due().is_none_or(|due| now < due) {
             return;
         }
@@ -21,7 +18,7 @@ impl Agreement {
         };
         // Before anybody hears of it: no later ballot of this member has the same number.
         self.follow(now, ballot);
-        self.relay_of(now, ballot);
+        self.node_of(now, ballot);
         self.promise(now);
         let others = self.previous_epoch.members.iter().copied();
         let others: Vec<_> = others
@@ -36,73 +33,73 @@ impl Agreement {
 
     /// Takes an own ballot to its next step, or gives it up.
     pub(super) fn advance(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let Some(relay) = self.own_ballot() else {
+        let Some(node) = self.own_ballot() else {
             return;
         };
-        if let Some(decision) = &relay.proposal {
-            if self.decides(&relay.accepted.voters()) {
+        if let Some(decision) = &node.proposal {
+            if self.decides(&node.accepted.voters()) {
                 return self.learn(decision.clone(), None, out);
             }
-            if now >= relay.since + self.timeouts.retry {
+            if now >= node.since + self.timeouts.retry {
                 self.give_up();
             }
             return;
         }
         let answered = |member_id: &MemberId| {
-            relay.promised.from.contains_key(member_id) || self.lost.contains_key(member_id)
+            node.promised.from.contains_key(member_id) || self.lost.contains_key(member_id)
         };
-        let is_ripe = self.previous_epoch.members.iter().all(answered) || now >= self.ripe(relay);
-        if is_ripe && self.may_propose(relay) {
-            let decision = self.decision(relay);
+        let is_ripe = self.previous_epoch.members.iter().all(answered) || now >= self.ripe(node);
+        if is_ripe && self.may_propose(node) {
+            let decision = self.decision(node);
             self.propose(now, decision, out);
             return self.advance(now, out);
         }
-        if now >= self.end(relay) {
+        if now >= self.end(node) {
             self.give_up();
             self.moved = Some(now);
-        } else if now >= relay.asks {
+        } else if now >= node.asks {
             self.ask(now, out);
         }
     }
 
     /// When something is to be done about an own ballot.
-    pub(super) fn next_step(&self, relay: &Relay) -> Instant {
-        match &relay.proposal {
-            Some(_) => relay.since + self.timeouts.retry,
-            None if self.may_propose(relay) => self.ripe(relay).min(relay.asks),
-            None => self.end(relay).min(relay.asks),
+    pub(super) fn next_step(&self, node: &Node) -> Instant {
+        match &node.proposal {
+            Some(_) => node.since + self.timeouts.retry,
+            None if self.may_propose(node) => self.ripe(node).min(node.asks),
+            None => self.end(node).min(node.asks),
         }
     }
 
     fn propose(&mut self, now: Instant, decision: Decision, out: &mut Vec<Action>) {
         self.moved = Some(now);
-        if let Some(relay) = &mut self.relay {
-            relay.since = now;
+        if let Some(node) = &mut self.node {
+            node.since = now;
         }
         self.accept(now, decision, out);
     }
 
     fn give_up(&mut self) {
-        self.relay = None;
+        self.node = None;
         self.has_failed = true;
     }
 
-    fn own_ballot(&self) -> Option<&Relay> {
-        self.relay.as_ref().filter(|relay| relay.parent.is_none())
+    fn own_ballot(&self) -> Option<&Node> {
+        self.node.as_ref().filter(|node| node.parent.is_none())
     }
 
     /// Tells those of the ballot itself that have not answered, whoever was to pass it on.
     fn ask(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let Some(relay) = &mut self.relay else { return };
-        relay.asks = now + self.timeouts.retry;
+        let Some(node) = &mut self.node else { return };
+        node.asks = now + self.timeouts.retry;
         let members = self.previous_epoch.members.iter().copied();
         let open = members.filter(|member_id| {
-            let answered = relay.promised.from.contains_key(member_id);
+            let answered = node.promised.from.contains_key(member_id);
             !answered && !self.lost.contains_key(member_id)
         });
         let open: Vec<_> = open.collect();
         for &member_id in &open {
-            relay.branches.entry(member_id).or_default();
+            node.branches.entry(member_id).or_default();
         }
         for member_id in open {
             self.prompt(member_id, out);
@@ -110,32 +107,32 @@ impl Agreement {
     }
 
     /// Whether a majority has promised to follow, and waits for what is proposed.
-    fn may_propose(&self, relay: &Relay) -> bool {
-        relay.proposal.is_none() && self.decides(&relay.promised.voters())
+    fn may_propose(&self, node: &Node) -> bool {
+        node.proposal.is_none() && self.decides(&node.promised.voters())
     }
 
     /// Until when all that are not lost are waited for, after a majority has answered.
-    fn ripe(&self, relay: &Relay) -> Instant {
+    fn ripe(&self, node: &Node) -> Instant {
         self.gathered()
-            .max(relay.since + self.timeouts.retry * 3 / 4)
+            .max(node.since + self.timeouts.retry * 3 / 4)
     }
 
     /// Until when a majority is waited for.
-    fn end(&self, relay: &Relay) -> Instant {
-        self.ripe(relay) + self.timeouts.retry / 4
+    fn end(&self, node: &Node) -> Instant {
+        self.ripe(node) + self.timeouts.retry / 4
     }
 
     /// What the voters are bound to, or else a new epoch of all that have answered.
-    fn decision(&self, relay: &Relay) -> Decision {
-        if let Some((_, bound)) = &relay.bound {
+    fn decision(&self, node: &Node) -> Decision {
+        if let Some((_, bound)) = &node.bound {
             return bound.clone();
         }
-        let promised = &relay.promised.from;
+        let promised = &node.promised.from;
         let survivors = self.previous_epoch.members.iter();
         let survivors: Vec<_> = survivors
             .filter_map(|member_id| promised.get(member_id).copied())
             .collect();
-        let newcomers: BTreeMap<MemberId, &Newcomer> = relay
+        let newcomers: BTreeMap<MemberId, &Newcomer> = node
             .newcomers
             .iter()
             .filter(|(member_id, _)| !promised.contains_key(member_id))
@@ -148,7 +145,7 @@ impl Agreement {
             epoch: self.previous_epoch.epoch + 1,
             newcomers: newcomers.cloned().collect(),
             survivors,
-            completed: relay.completed(),
+            completed: node.completed(),
         }
     }
 

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use super::MemberId;
 use crate::wire::{Ballot, Decision, MemberProcess, MemberState, Newcomer, Promises};
 
-/// What a member does for the ballot that it follows, besides voting.
+/// A member's place in the tree of the ballot that it follows: what it does besides voting.
 #[derive(Debug)]
-pub(super) struct Relay {
+pub(super) struct Node {
     pub(super) ballot: Ballot,
     /// Who has passed it on to this member; `None` where it is its own.
     pub(super) parent: Option<MemberId>,
@@ -80,7 +80,7 @@ impl Answers {
     }
 }
 
-impl Relay {
+impl Node {
     pub(super) fn new(ballot: Ballot, now: Instant, asks: Duration) -> Self {
         Self {
             ballot,
