@@ -27,7 +27,9 @@ pub(super) fn agree_on<O: ElementWise>(
         return Err(Error::DuplicateVariable { name });
     }
     strategy.scope(|scope| scope.compare(&specs))?;
-    tensor_parallel::agree_on_cuts(strategy, units)?;
+    if let Some(dimension) = strategy.tensor_dimension() {
+        tensor_parallel::agree_on_cuts(&dimension, units)?;
+    }
     let sizes: Vec<[usize; 2]> = units
         .iter()
         .map(|unit| [unit.trainable().len(), unit.parameters().len()])

@@ -132,7 +132,9 @@ impl Relayout<'_> {
         arriving: &mut Arriving,
     ) -> Result<Vec<Message>, Error> {
         let mut missing = arriving.store().pieces(self.states);
-        self.take_own(unit, arriving, &mut missing)?;
+        if let Some(place) = unit.place_in(self.sources.id) {
+            self.take_own(unit, place, arriving, &mut missing)?;
+        }
         if let Some(before) = unit.arriving.take()
             && before.steps == arriving.steps
         {
@@ -190,17 +192,14 @@ impl Relayout<'_> {
         Ok(gather_bytes(group, &bytes)?.iter().map(read).collect())
     }
 
-    /// Copies what this worker has in the division before.
+    /// Copies what this worker has in its place in the division before.
     fn take_own(
         &self,
         unit: &mut ShardedUnit,
+        place: usize,
         arriving: &mut Arriving,
         missing: &mut Pieces,
     ) -> Result<(), Error> {
-        let place = match unit.place_in(self.sources.id) {
-            Some(place) => place,
-            None => return Ok(()),
-        };
         let (mut has, mut values) = (Vec::new(), Vec::new());
         unit.with_layout(self.sources.id, |held| {
             let (partition, worker) = (&self.from, Some(place));

@@ -6,9 +6,9 @@ use twox_hash::XxHash3_64;
 
 use super::UnitSpec;
 use super::model::ShardedModel;
+use crate::Error;
 use crate::replica::gather_bytes;
 use crate::strategy::TensorDimension;
-use crate::{Error, MultiWorkerMirroredStrategy};
 
 impl<O> ShardedModel<O> {
     /// The sum over all that compute a replica: of what each has a part of, and once of what all
@@ -102,14 +102,7 @@ pub(super) fn parts_of(dimension: Option<&TensorDimension>, units: &[UnitSpec]) 
 
 /// Compares what is cut with what the first of those does that compute a replica.
 #[track_caller]
-pub(super) fn agree_on_cuts(
-    strategy: &MultiWorkerMirroredStrategy,
-    units: &[UnitSpec],
-) -> Result<(), Error> {
-    let dimension = match strategy.tensor_dimension() {
-        Some(dimension) => dimension,
-        None => return Ok(()),
-    };
+pub(super) fn agree_on_cuts(dimension: &TensorDimension, units: &[UnitSpec]) -> Result<(), Error> {
     let described: String = units.iter().map(UnitSpec::described).collect();
     let all = dimension.all_gather(&[XxHash3_64::oneshot(described.as_bytes())])?;
     match all.iter().position(|hash| *hash != all[0]) {
