@@ -17,6 +17,8 @@ mod fake;
 mod gradients;
 #[path = "../../accel-cuda/tests/support/other.rs"]
 mod other;
+#[path = "device_groups/sharded_tensors.rs"]
+mod sharded_tensors;
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;

@@ -24,7 +24,7 @@ impl Agreement {
         let others: Vec<_> = others
             .filter(|member_id| *member_id != self.me.member_id)
             .collect();
-        match self.is_lowest() && !self.has_failed {
+        match self.goes_along_a_tree() {
             true => self.branch(others, out),
             false => self.ask(now, out),
         }
@@ -111,15 +111,31 @@ impl Agreement {
         node.proposal.is_none() && self.decides(&node.promised.voters())
     }
 
-    /// Until when all that are not lost are waited for, after a majority has answered.
+    /// Until when others are waited for, after a majority has answered. Those that a member has
+    /// itself told of its ballot have been called long before it; along a tree it does not know yet
+    /// who can be reached.
     fn ripe(&self, node: &Node) -> Instant {
+        let answered = |member_id: &MemberId| node.promised.from.contains_key(member_id);
+        match !self.goes_along_a_tree() && self.reached.iter().all(answered) {
+            true => self.gathered(),
+            false => self.patience(node),
+        }
+    }
+
+    /// Until when an answer may come.
+    fn patience(&self, node: &Node) -> Instant {
         self.gathered()
             .max(node.since + self.timeouts.retry * 3 / 4)
     }
 
     /// Until when a majority is waited for.
     fn end(&self, node: &Node) -> Instant {
-        self.ripe(node) + self.timeouts.retry / 4
+        self.patience(node) + self.timeouts.retry / 4
+    }
+
+    /// Whether a ballot of its own goes along a tree, and not to each member directly.
+    fn goes_along_a_tree(&self) -> bool {
+        self.is_lowest() && !self.has_failed
     }
 
     /// What the voters are bound to, or else a new epoch of all that have answered.
