@@ -31,8 +31,9 @@ const RECEIVED: usize = 4 << 20;
 /// let token = RelayToken::of(&JobSecret::from_env()?);
 /// let address = "0.0.0.0:4400".parse().expect("an address");
 /// let relay = Relay::bind(address, token, RelayLimits::default())?;
-/// let Err(error) = relay.run(|event| println!("{event:?}"));
-/// # Err::<(), meshwork_collectives::Error>(error.into())
+/// let Err(error) = relay.run(|event| eprintln!("{event}"));
+/// eprintln!("{error}");
+/// # Ok::<(), meshwork_collectives::Error>(())
 /// ```
 pub struct Relay {
     socket: UdpSocket,
