@@ -1,9 +1,10 @@
 //! Who is registered at a relay, and what becomes of a datagram. Pure: time and the relay's own key
 //! come from outside.
 
+// Addresses of `core`, which has no sockets.
+use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ring::hmac;

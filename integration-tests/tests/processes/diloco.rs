@@ -260,8 +260,8 @@ impl Dice {
 
 /// Inner steps of a training in which one worker is killed.
 const SHORT: u64 = 400;
-/// How far it may end from where an undisturbed one does: 3 % of the 2 that there are to be learned.
-/// What the others agree on moves by as much where the samples of one are missing in a late round.
+/// How far it may end from where an undisturbed one does: 3 % of the 2 that are to be learned. What
+/// the others agree on moves by as much where the samples of one are missing in a late round.
 const BOUND: f32 = 0.06;
 
 /// Trains with these arguments, and returns how far from its goal.
