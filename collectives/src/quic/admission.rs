@@ -280,7 +280,7 @@ impl Admission {
 
     fn member_id(&self, rank: Rank) -> agreement::MemberId {
         let member_id = self.member_ids.get(rank.index());
-        member_id.map_or(rank.number(), |member_id| *member_id)
+        member_id.map_or_else(|| rank.number(), |member_id| *member_id)
     }
 
     pub(super) fn events(&self) -> mpsc::Sender<Event> {

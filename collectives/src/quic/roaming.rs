@@ -24,8 +24,10 @@ pub(super) async fn follow(endpoint: Endpoint, network: Network) {
     let Ok(own) = endpoint.local_addr() else {
         return;
     };
-    let is_one = !own.ip().is_unspecified() && !own.ip().is_loopback();
-    while is_one {
+    if own.ip().is_unspecified() || own.ip().is_loopback() {
+        return;
+    }
+    loop {
         sleep(LOOK).await;
         if is_here(own.ip()) {
             continue;

@@ -165,10 +165,7 @@ impl<'a> Datagram<'a> {
             Self::Refused { nonce, reason } => {
                 bytes.push(6);
                 bytes.extend(nonce);
-                bytes.push(match reason {
-                    RelayRefusal::Token => 1,
-                    RelayRefusal::Full => 2,
-                });
+                bytes.push(number(reason));
             }
             Self::Data {
                 session,
@@ -180,6 +177,13 @@ impl<'a> Datagram<'a> {
             }
         }
         bytes
+    }
+}
+
+const fn number(reason: RelayRefusal) -> u8 {
+    match reason {
+        RelayRefusal::Token => 1,
+        RelayRefusal::Full => 2,
     }
 }
 
