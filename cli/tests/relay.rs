@@ -9,6 +9,7 @@
 mod harness;
 
 use std::env;
+use std::io::{self, Write};
 use std::net::UdpSocket;
 use std::num::NonZeroU32;
 use std::process::Command;
@@ -60,7 +61,7 @@ fn train(group: Group, steps: u64) -> Result<f32, meshwork_strategy::Error> {
         }
         outer.step(&mut strategy, &mut own)?;
         if outer.outer_steps() == 3 {
-            eprintln!("three exchanges");
+            let _ = writeln!(io::stderr(), "three exchanges");
         }
     }
     outer.finish(&mut strategy, &mut own)?;

@@ -124,11 +124,11 @@ fn made(client: &PjrtClient, device: usize, argument: &Argument) -> Result<Buffe
             client.upload(device, shape, &numbers)?
         }
         ElementType::I32 => {
-            let indices: Vec<i32> = places.map(|at| (at % 2) as i32).collect();
+            let indices: Vec<i32> = places.map(|at| i32::from(at % 2 == 1)).collect();
             client.upload(device, shape, &indices)?
         }
         ElementType::I64 => {
-            let indices: Vec<i64> = places.map(|at| (at % 2) as i64).collect();
+            let indices: Vec<i64> = places.map(|at| i64::from(at % 2 == 1)).collect();
             client.upload(device, shape, &indices)?
         }
         other => return Err(format!("an input of {other} elements").into()),
