@@ -1,6 +1,6 @@
 //! What tests of all packages share: skips that are heard, tests in a process of their own, and
 //! what they start: a browser, etcd, `ssh` with its server, two hosts, and Slurm; files of
-//! certificates.
+//! certificates, and free addresses.
 //!
 //! It knows nothing of what is tested. Some tests need what not every machine has, such as a GPU or
 //! Slurm. Where it is missing they skip, and `MESHWORK_REQUIRE` makes that a failure:
@@ -17,6 +17,7 @@
 //! assert!(version.starts_with("slurm "));
 //! ```
 
+mod addresses;
 mod browser;
 mod child;
 mod etcd;
@@ -28,6 +29,7 @@ mod slurm;
 #[cfg(unix)]
 mod ssh;
 
+pub use addresses::free_addresses;
 pub use browser::Browser;
 pub use child::{child, passed};
 pub use etcd::Etcd;

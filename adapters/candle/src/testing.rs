@@ -1,12 +1,12 @@
 //! Workers that are threads, and can be lost, for tests of several modules.
 
-use std::net::{TcpListener, UdpSocket};
 use std::thread;
 
 use meshwork_collectives::TwoMemberPolicy;
 use meshwork_strategy::{
     CommunicationOptions, JobSecret, JoinMode, MultiWorkerMirroredStrategy, TfConfigResolver,
 };
+use meshwork_testing::free_addresses;
 
 /// How workers find each other.
 pub(crate) struct Job {
@@ -43,15 +43,4 @@ pub(crate) fn elastic<R: Send>(
         let threads: Vec<_> = threads.collect();
         threads.into_iter().map(|one| one.join().unwrap()).collect()
     })
-}
-
-fn free_addresses(count: usize) -> Vec<String> {
-    let free = || {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = socket.local_addr().unwrap();
-        (address.to_string(), socket, TcpListener::bind(address).ok())
-    };
-    // All are held until there are enough, or the system would offer the same ones again.
-    let held: Vec<_> = std::iter::repeat_with(free).take(count).collect();
-    held.into_iter().map(|(address, ..)| address).collect()
 }

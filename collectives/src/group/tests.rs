@@ -25,13 +25,12 @@ mod statistics;
 #[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod unauthenticated_peers;
 
-use std::collections::BTreeSet;
 use std::net::{TcpListener, UdpSocket};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use meshwork_testing::Need;
+use meshwork_testing::{Need, free_addresses};
 use tokio::runtime::Builder;
 
 use super::*;
@@ -105,7 +104,7 @@ fn over_tls(config: GroupConfig, network: Network) -> GroupConfig {
 
 fn connected(world: u32, configured: impl Fn(GroupConfig) -> GroupConfig + Sync) -> Vec<Group> {
     let secret = JobSecret::generate().unwrap();
-    let members = free_addresses(world);
+    let members = free_addresses(world as usize);
     each(Rank::all(world), |rank| {
         let config = configured(config(&members, rank, &secret));
         Group::connect(&config).unwrap()
@@ -126,27 +125,6 @@ fn each<T: Send, R: Send>(
             .map(|thread| thread.join().unwrap())
             .collect()
     })
-}
-
-/// Addresses that were free a moment ago, and that no other test of this process is given.
-fn free_addresses(count: u32) -> Vec<String> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let mut given = GIVEN.lock().unwrap();
-    // All are held until there are enough, or the system would offer the same ones again.
-    let mut held = Vec::new();
-    let mut addresses = Vec::new();
-    while addresses.len() < count as usize {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = socket.local_addr().unwrap();
-        let free = TcpListener::bind(address);
-        // Even ones are what Linux takes for connections that other tests make meanwhile.
-        let is_odd = address.port() % 2 == 1;
-        if is_odd && free.is_ok() && given.insert(address.port()) {
-            addresses.push(address.to_string());
-        }
-        held.push((socket, free));
-    }
-    addresses
 }
 
 fn config(members: &[String], rank: Rank, secret: &JobSecret) -> GroupConfig {

@@ -3,7 +3,6 @@
 //! The test starts its own program four times, and each of them runs every case as one client: what
 //! its two devices hold has to be what ranks hold that are told nothing of processes.
 
-use std::net::UdpSocket;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -11,6 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use meshwork_collectives::{JobSecret, Timeouts};
 use meshwork_core::{CreateMesh, Mesh};
 use meshwork_dtensor::{CLIENT_ID, Context, DeviceCounts, Environment, Initialize, JOBS, System};
+use meshwork_testing::free_addresses;
 use serde_json::Value;
 
 use crate::harness::{Vectors, Verdict, cases, failures, id, judge_alone};
@@ -34,7 +34,7 @@ fn four_processes_with_two_devices_each_hold_what_one_with_eight_does() {
     if std::env::var_os(CLIENT_ID).is_some() {
         return be_a_client();
     }
-    let jobs = free_addresses();
+    let jobs = free_addresses(CLIENTS);
     let folder = tempfile::tempdir().expect("a folder");
     let name = "processes::four_processes_with_two_devices_each_hold_what_one_with_eight_does";
     let ended = run_clients(
@@ -64,7 +64,7 @@ fn processes_with_different_lists_of_jobs_are_all_told_so() {
     if std::env::var_os(CLIENT_ID).is_some() {
         return be_refused();
     }
-    let jobs = free_addresses();
+    let jobs = free_addresses(CLIENTS);
     let lists = [jobs[..2].join(","), jobs[..3].join(",")];
     let name = "processes::processes_with_different_lists_of_jobs_are_all_told_so";
     let ended = run_clients(name, lists, |command| command.env(Timeouts::JOIN_ENV, "3"));
@@ -175,13 +175,4 @@ fn with_folder(context: &Context, case: &Value, judge: dtensor::AmongClients) ->
     let folder = folder.join(case["case"].as_str().unwrap_or_default());
     std::fs::create_dir_all(&folder).expect("a folder for one case");
     judge(case, context, &folder)
-}
-
-/// Addresses that were free a moment ago.
-fn free_addresses() -> Vec<String> {
-    let bound = |_| UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    // All are held until there are enough, or the system would offer the same ones again.
-    let held: Vec<UdpSocket> = (0..CLIENTS).map(bound).collect();
-    let address = |socket: &UdpSocket| socket.local_addr().expect("its address").to_string();
-    held.iter().map(address).collect()
 }

@@ -1,9 +1,7 @@
 //! Groups whose ranks, each a thread here, have a GPU each: a driver in host memory, and a library
 //! that does between threads what NCCL does between processes.
 
-use std::collections::BTreeSet;
-use std::net::UdpSocket;
-use std::sync::{Barrier, Mutex};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use meshwork_accel::{
@@ -17,7 +15,7 @@ use meshwork_collectives::{
     Pinning, Rank, Route, Timeouts, Transport,
 };
 use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp::Mean};
-use meshwork_testing::Need;
+use meshwork_testing::{Need, free_addresses};
 
 use crate::fake::{Count, Fake};
 
@@ -51,7 +49,10 @@ impl Over {
 }
 
 fn connected(world: u32, with: impl Fn(GroupConfig) -> GroupConfig + Sync) -> Vec<Group> {
-    let (secret, members) = (JobSecret::generate().unwrap(), free_addresses(world));
+    let (secret, members) = (
+        JobSecret::generate().unwrap(),
+        free_addresses(world as usize),
+    );
     each((0..world).map(Rank::new), |rank| {
         let timeouts = Timeouts::default()
             .with_join(PATIENCE)
@@ -71,22 +72,6 @@ pub(crate) fn each<T: Send, R: Send>(
         let ended = started.into_iter().map(|thread| thread.join().unwrap());
         ended.collect()
     })
-}
-
-/// Addresses that were free a moment ago, and that no other test of this process is given.
-fn free_addresses(count: u32) -> Vec<String> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let mut given = GIVEN.lock().unwrap();
-    let (mut held, mut addresses) = (Vec::new(), Vec::new());
-    while addresses.len() < count as usize {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = socket.local_addr().unwrap();
-        if given.insert(address.port()) {
-            addresses.push(address.to_string());
-        }
-        held.push(socket);
-    }
-    addresses
 }
 
 /// A GPU for each of four ranks.

@@ -1,15 +1,13 @@
 //! Worker processes under a test's control.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{TcpListener, UdpSocket};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use meshwork_collectives::{DataTransport, JobSecret, Transport};
+pub(crate) use meshwork_testing::free_addresses;
 
 /// Beyond any time a correct program takes; a test that waits this long has found a hang.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
@@ -101,27 +99,6 @@ pub(crate) fn mlp(args: &[&str]) -> Command {
         .env_remove(JobSecret::ENV)
         .env("RUST_BACKTRACE", "1");
     command
-}
-
-/// Addresses that were free a moment ago, and that no other test of this process is given.
-pub(crate) fn free_addresses(count: usize) -> Vec<String> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let mut given = GIVEN.lock().unwrap();
-    // All are held until there are enough, or the system would offer the same ones again.
-    let mut held = Vec::new();
-    let mut addresses = Vec::new();
-    while addresses.len() < count {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = socket.local_addr().unwrap();
-        let free = TcpListener::bind(address);
-        // Even ones are what Linux takes for connections that other tests make meanwhile.
-        let is_odd = address.port() % 2 == 1;
-        if is_odd && free.is_ok() && given.insert(address.port()) {
-            addresses.push(address.to_string());
-        }
-        held.push((socket, free));
-    }
-    addresses
 }
 
 impl Worker {

@@ -6,7 +6,7 @@ use crate::Congestion;
 /// Two groups of the same ranks, one split from the other, do this on every rank.
 fn sums_are_right(networks: &[Network], elements: usize) {
     let (members, secret) = (
-        free_addresses(u32::try_from(networks.len()).unwrap()),
+        free_addresses(networks.len()),
         JobSecret::generate().unwrap(),
     );
     let ranks = Rank::all(u32::MAX).zip(networks);

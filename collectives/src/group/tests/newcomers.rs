@@ -17,7 +17,7 @@ struct Job {
 }
 
 impl Job {
-    fn new(over: Over, founders: u32) -> Self {
+    fn new(over: Over, founders: usize) -> Self {
         Self {
             members: free_addresses(founders),
             secret: JobSecret::generate().unwrap(),
