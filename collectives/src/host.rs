@@ -1,11 +1,21 @@
-//! What a process can know of others on its own host: whether they share it, and when they end.
+//! What a process can know of others on its own host: whether they share it, when they end,
+//! and which addresses it has.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 #[cfg(all(target_os = "linux", not(meshwork_portable)))]
 pub(crate) use linux::{cores, has_ended, host, process_ended, process_state};
 #[cfg(any(not(target_os = "linux"), meshwork_portable))]
 pub(crate) use other::{cores, has_ended, host, process_ended, process_state};
+
+/// All addresses of a machine, of the same version of IP as this one.
+pub(crate) fn everywhere(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
 
 /// What a process does, as far as its kernel tells.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

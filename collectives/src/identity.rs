@@ -16,6 +16,7 @@ mod job;
 mod key;
 mod page;
 mod private;
+mod random;
 mod secret;
 mod tls;
 
@@ -28,6 +29,7 @@ pub use files::Certificates;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use files::credentials_in;
 pub use job::JobIdentity;
+pub(crate) use random::fill_random;
 pub use secret::JobSecret;
 #[cfg(test)]
 pub(crate) use tls::ALPN;

@@ -2,9 +2,8 @@
 
 use std::env;
 
-use ring::rand::{SecureRandom, SystemRandom};
-
 use super::{GroupConfig, WORLD_LIMIT, world_of};
+use crate::identity::fill_random;
 use crate::{ConfigError, JobIdentity, Rank};
 
 /// Member ids of newcomers that no list names begin here, far above all places in lists.
@@ -86,10 +85,7 @@ impl GroupConfig {
             return Err(ConfigError::NoSeeds);
         }
         let mut random = [0; 4];
-        let drawn = SystemRandom::new().fill(&mut random);
-        drawn.map_err(|_| ConfigError::Identity {
-            what: "asking for randomness",
-        })?;
+        fill_random(&mut random)?;
         let place = Place {
             members: Vec::new(),
             founders: 0,

@@ -1,9 +1,9 @@
 use rcgen::{PKCS_ED25519, PublicKeyData, SignatureAlgorithm, SigningKey};
-use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use zeroize::Zeroizing;
 
+use super::fill_random;
 use super::page::Page;
 use crate::{ConfigError, SystemError};
 
@@ -28,10 +28,7 @@ impl Key {
 
     pub(super) fn generate() -> Result<Self, ConfigError> {
         let mut seed = page()?;
-        let random = SystemRandom::new().fill(&mut seed);
-        random.map_err(|_| ConfigError::Identity {
-            what: "reading random bytes",
-        })?;
+        fill_random(&mut seed)?;
         Self::from_seed(seed)
     }
 

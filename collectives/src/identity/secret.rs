@@ -7,12 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ring::hkdf;
-use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
 use super::key::page;
 use super::page::Page;
-use super::private;
+use super::{fill_random, private};
 use crate::ConfigError;
 
 /// What all processes of one job share, and nobody else knows: 256 random bits.
@@ -48,11 +47,7 @@ impl JobSecret {
     /// [`OperationError::System`](crate::OperationError::System) without memory for it.
     pub fn generate() -> Result<Self, ConfigError> {
         let mut bytes = page()?;
-        SystemRandom::new()
-            .fill(&mut bytes)
-            .map_err(|_| ConfigError::Identity {
-                what: "reading random bytes",
-            })?;
+        fill_random(&mut bytes)?;
         Ok(Self(Arc::new(bytes)))
     }
 

@@ -1,7 +1,7 @@
 //! The UDP socket and quinn's settings: windows, streams, timeouts, packet sizes, certificates.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use super::batches::Batches;
 use super::refusals::Refusals;
 use crate::config::{Congestion, GroupConfig, Network};
+use crate::host::everywhere;
 use crate::identity::Identity;
 use crate::{DataTransport, JoinError, Rank, SystemError, tls};
 
@@ -116,7 +117,7 @@ async fn from_here_to(seed: &str) -> io::Result<SocketAddr> {
     let mut found = tokio::net::lookup_host(seed).await?;
     let seed = found.next().ok_or(io::ErrorKind::NotFound)?;
     // Nothing is sent: the kernel only chooses the way.
-    let socket = UdpSocket::bind((everywhere(seed), 0))?;
+    let socket = UdpSocket::bind((everywhere(seed.ip()), 0))?;
     socket.connect(seed)?;
     Ok((socket.local_addr()?.ip(), 0).into())
 }
@@ -152,7 +153,7 @@ pub(super) fn client(identity: &Identity, network: Network) -> ClientConfig {
 
 /// Has an endpoint go on at any address of this machine, and any port.
 pub(super) fn rebind(endpoint: &Endpoint, before: SocketAddr, network: Network) -> io::Result<()> {
-    let socket = bind((everywhere(before), 0).into())?;
+    let socket = bind((everywhere(before.ip()), 0).into())?;
     let socket = TokioRuntime.wrap_udp_socket(socket)?;
     let socket = Batches::over(socket, arriving(network));
     endpoint.rebind_abstract(Arc::new(socket))
@@ -163,14 +164,6 @@ pub(super) fn rebind(endpoint: &Endpoint, before: SocketAddr, network: Network) 
 fn arriving(network: Network) -> u16 {
     let largest = network.largest_packet();
     largest.max(Network::default().largest_packet())
-}
-
-/// All addresses of a machine, of the same version of IP.
-fn everywhere(like: SocketAddr) -> IpAddr {
-    match like {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    }
 }
 
 fn endpoint(
@@ -209,7 +202,7 @@ fn bind_any(rank: Rank, own: &str, candidates: &[SocketAddr]) -> Result<UdpSocke
     if last == io::ErrorKind::AddrNotAvailable
         && let Some(first) = candidates.first()
     {
-        let everywhere: SocketAddr = (everywhere(*first), first.port()).into();
+        let everywhere: SocketAddr = (everywhere(first.ip()), first.port()).into();
         return bind(everywhere).map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => JoinError::PortTaken {
                 rank,

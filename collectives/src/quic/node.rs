@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quinn::Endpoint;
 use ring::digest;
-use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
@@ -15,10 +14,10 @@ use super::handshake_limiter::HandshakeLimiter;
 use super::refusals::Refusals;
 use crate::agreement::MemberId;
 use crate::config::{self, GroupConfig};
-use crate::identity::{Identity, Role};
+use crate::identity::{Identity, Role, fill_random};
 use crate::tasks::spawn_in;
 use crate::wire::{self, Decision, MemberProcess, MemberRecord, Newcomer};
-use crate::{ConfigError, JoinError, Member, Rank, SystemError, host, open_files};
+use crate::{JoinError, Member, Rank, SystemError, host, open_files};
 
 use super::directory::Directory;
 use super::program;
@@ -66,10 +65,7 @@ impl Node {
         let role = Role::Rank(config.rank());
         let identity = Arc::new(Identity::of_job(config.identity(), role)?);
         let mut incarnation = [0; 8];
-        let random = SystemRandom::new().fill(&mut incarnation);
-        random.map_err(|_| ConfigError::Identity {
-            what: "asking for randomness",
-        })?;
+        fill_random(&mut incarnation)?;
         let Listening {
             endpoint,
             refusals,

@@ -15,11 +15,12 @@ mod host;
 mod registrations;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
 use super::resolve;
+use crate::host::everywhere;
 use crate::identity::{Identity, Role};
 use crate::{ConfigError, JobIdentity, JoinError, Member, Rank, SystemError, Timeouts, config};
 
@@ -121,14 +122,6 @@ impl Rendezvous {
         self.address
             .rsplit_once(':')
             .map_or(self.address.as_str(), |(name, _)| name)
-    }
-}
-
-/// All addresses of a machine, of the same version of IP as this one.
-fn everywhere(like: IpAddr) -> IpAddr {
-    match like {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 

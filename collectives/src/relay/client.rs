@@ -8,16 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::UdpSocket;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use super::RelayToken;
 use super::datagram::{Datagram, HEAD, Nonce, data_head};
+use crate::host::everywhere;
+use crate::identity::fill_random;
 use crate::notice::say;
 use crate::tasks::spawn;
-use crate::{ConfigError, JoinError, RelayRefusal};
+use crate::{JoinError, RelayRefusal};
 
 /// The largest packet that goes by a relay: with all heads it fits 1,500 bytes, so that it need not
 /// be sent in pieces. QUIC finds out, as a larger one is lost.
@@ -84,10 +85,7 @@ impl RelayClient {
             kind: error.kind(),
         };
         let mut nonce = Nonce::default();
-        let random = SystemRandom::new().fill(&mut nonce);
-        random.map_err(|_| ConfigError::Identity {
-            what: "asking for randomness",
-        })?;
+        fill_random(&mut nonce)?;
         let standing = Standing {
             heard: Instant::now(),
             refusals: 0,
@@ -303,11 +301,7 @@ impl Shared {
 async fn connected(relay: &str) -> io::Result<UdpSocket> {
     let mut last = io::ErrorKind::NotFound.into();
     for address in tokio::net::lookup_host(relay).await? {
-        let any = match address {
-            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
-        };
-        let socket = UdpSocket::bind(any).await?;
+        let socket = UdpSocket::bind((everywhere(address.ip()), 0)).await?;
         match socket.connect(address).await {
             Ok(()) => return Ok(socket),
             Err(error) => last = error,

@@ -5,13 +5,13 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant;
 
-use ring::rand::{SecureRandom, SystemRandom};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::datagram::HEAD;
 use super::table::{Outcome, Table};
 use super::{RelayEvent, RelayLimits, RelayToken};
-use crate::{ConfigError, Error, SystemError};
+use crate::identity::fill_random;
+use crate::{Error, SystemError};
 
 /// The largest datagram of UDP.
 const LARGEST: usize = 65_535;
@@ -47,7 +47,7 @@ impl Relay {
     ///
     /// # Errors
     /// [`SystemError`](crate::OperationError::System) where it cannot;
-    /// [`ConfigError::Identity`] when the system has no randomness.
+    /// [`ConfigError::Identity`](crate::ConfigError::Identity) when the system has no randomness.
     pub fn bind(
         address: SocketAddr,
         token: RelayToken,
@@ -55,10 +55,7 @@ impl Relay {
     ) -> Result<Self, Error> {
         let failed = |error: io::Error| SystemError::new("listening as a relay", error.kind());
         let mut own_key = [0; 32];
-        let random = SystemRandom::new().fill(&mut own_key);
-        random.map_err(|_| ConfigError::Identity {
-            what: "reading random bytes",
-        })?;
+        fill_random(&mut own_key)?;
         let socket = bound(address).map_err(failed)?;
         Ok(Self {
             address: socket.local_addr().map_err(failed)?,

@@ -11,7 +11,7 @@
 //! its member was just admitted proves nothing later.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::{Admission, lock};
 use crate::Rank;
-use crate::host::{self, ProcessState};
+use crate::host::{self, ProcessState, everywhere};
 use crate::membership::Event;
 use crate::quic::refusals::Refused;
 use crate::tasks::spawn;
@@ -118,11 +118,7 @@ pub(super) async fn refuses(address: SocketAddr) -> bool {
 
 /// Sends a datagram that means nothing to anybody, and waits: only an error comes back.
 async fn call(address: SocketAddr) -> io::Result<()> {
-    let any: SocketAddr = match address {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    let socket = UdpSocket::bind(any).await?;
+    let socket = UdpSocket::bind((everywhere(address.ip()), 0)).await?;
     socket.connect(address).await?;
     socket.send(&[0]).await?;
     socket.recv(&mut [0]).await.map(drop)
