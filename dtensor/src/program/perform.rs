@@ -61,9 +61,11 @@ pub(super) fn perform(
     made: &[ElementType],
 ) -> Results {
     let first = operands.first().ok_or(Error::NotKept)?;
-    let elements: Vec<ElementType> = operands.iter().map(|own| own.element()).collect();
-    if whole::is_known(primitive, &elements) {
-        return whole::perform(primitive, operands);
+    if !first.element().is_float() {
+        let elements: Vec<ElementType> = operands.iter().map(|own| own.element()).collect();
+        if whole::is_known(primitive, &elements) {
+            return whole::perform(primitive, operands);
+        }
     }
     let done = match primitive {
         Primitive::Scan(scan) => return scan.apply(operands),

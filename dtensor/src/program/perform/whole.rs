@@ -152,11 +152,13 @@ fn computed<T: Number>(
             let along = ReduceAxes::of(axes, *reduced);
             match reducer {
                 Reducer::Sum => first.sum(&along),
-                Reducer::Mean => first.mean(&along),
                 Reducer::Product => first.product(&along),
                 Reducer::Min => first.min(&along),
                 Reducer::Max => first.max(&along),
-                Reducer::Any | Reducer::All => Err(Error::UnknownOp { op: "reduce" }),
+                Reducer::Mean | Reducer::Any | Reducer::All => {
+                    let op = primitive.name();
+                    Err(Error::UnknownOp { op })
+                }
             }
         }
         other => Err(Error::UnknownOp { op: other.name() }),
