@@ -38,6 +38,11 @@ pub enum ShardGroupError {
         /// Workers that are there.
         workers: u32,
     },
+    /// Workers that compute one replica together were to be split once more.
+    #[error(
+        "the workers are split already: split all of them once, along the dimension for tensor parallelism"
+    )]
+    SplitTwice,
     /// A parameter cannot be cut so.
     #[error(
         "unit {unit} has no parameter {parameter} with an axis {axis} to cut: axes are counted from 0"

@@ -91,8 +91,8 @@ impl MultiWorkerMirroredStrategy {
     ///
     /// # Errors
     /// [`Error::Mesh`] where the mesh has no such dimension; [`Error::ShardGroup`] where it is not
-    /// one of as many workers as there are; [`Error::SeveralReplicas`] where a worker has more than
-    /// one; [`Error::Group`].
+    /// one of as many workers as there are, or they were split before; [`Error::SeveralReplicas`]
+    /// where a worker has more than one; [`Error::Group`].
     ///
     /// [`UnitSpec::with_cut`]: crate::sharded::UnitSpec::with_cut
     #[track_caller]
@@ -127,6 +127,9 @@ impl MultiWorkerMirroredStrategy {
     /// The number of the dimension, if the workers are those of the mesh.
     fn check_mesh(&self, mesh: &Mesh, dimension: &str) -> Result<usize, Error> {
         let (size, workers) = (mesh.size(), self.group.world());
+        if self.split.is_some() {
+            return Err(ShardGroupError::SplitTwice.into());
+        }
         if self.local_replicas > 1 {
             let replicas = self.local_replicas;
             return Err(Error::SeveralReplicas { replicas });

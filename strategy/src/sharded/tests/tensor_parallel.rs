@@ -286,6 +286,16 @@ fn meshes_and_cuts_that_do_not_fit_are_refused_by_name() {
             .iter()
             .all(|error| *error == Error::ShardGroup(expected.clone()))
     );
+    let mesh = Mesh::new([("shard", 2), ("tensor", 2)]).unwrap();
+    let errors = each(4, |strategy| {
+        let (split, _tensor) = strategy.split_along(&mesh, "tensor").unwrap();
+        let mesh = Mesh::new([("shard", 2)]).unwrap();
+        split.split_along(&mesh, "shard").unwrap_err()
+    });
+    assert_eq!(
+        errors,
+        [const { Error::ShardGroup(ShardGroupError::SplitTwice) }; 4]
+    );
     let spec = VariableSpec::new("w", &[4]).unwrap();
     for (parameter, axis) in [("w", 1), ("v", 0)] {
         let cut = UnitSpec::new("unit", [spec.clone()]).with_cut(parameter, axis);
