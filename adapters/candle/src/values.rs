@@ -55,6 +55,12 @@ impl Values {
         Ok(copy)
     }
 
+    /// To the variables, instead of those that they have.
+    pub(crate) fn adopt(&mut self, values: &[f32]) -> Result<(), Error> {
+        self.flat.as_mut_slice().copy_from_slice(values);
+        self.write()
+    }
+
     /// To the variables.
     pub(crate) fn write(&self) -> Result<(), Error> {
         for (index, var) in self.vars.iter().enumerate() {

@@ -96,9 +96,7 @@ impl QuorumVars {
     /// # Errors
     /// [`Error::Candle`]
     pub fn adopt_agreed(&mut self) -> Result<(), Error> {
-        let agreed = self.outer.agreed();
-        self.values.flat.as_mut_slice().copy_from_slice(agreed);
-        self.values.write()
+        self.values.adopt(self.outer.agreed())
     }
 
     /// The outer optimizer: what it counted, and its state for a checkpoint.
