@@ -41,7 +41,8 @@ pub trait Kernel: Sized {
 /// Numbers that elements of their size are kept as.
 #[expect(unnameable_types, reason = "part of a sealed trait")]
 pub trait Carrier: Copy + Debug + 'static {
-    /// The loops of `op` on such elements, `None` if these do not have the op, or other bits.
+    /// The loops of `op` on such elements, `None` if these do not have the op, or other bits. They
+    /// are compiled here: where this is inlined, other crates would compile them all again.
     fn loops(element: ElementType, op: ReduceOp) -> Option<&'static Loops<Self>>;
 }
 
@@ -117,6 +118,7 @@ kept_as!(i8 as u8, i16 as u16, f16 as u16, bf16 as u16);
 kept_as!(i32 as u32, f32 as u32, i64 as u64, f64 as u64);
 
 impl Carrier for bool {
+    #[inline(never)]
     fn loops(element: ElementType, op: ReduceOp) -> Option<&'static Loops<Self>> {
         match element {
             ElementType::Bool => truth_loops::<Self>(op),
@@ -126,6 +128,7 @@ impl Carrier for bool {
 }
 
 impl Carrier for u8 {
+    #[inline(never)]
     fn loops(element: ElementType, op: ReduceOp) -> Option<&'static Loops<Self>> {
         match element {
             ElementType::Bool => truth_loops::<Self>(op),
@@ -137,6 +140,7 @@ impl Carrier for u8 {
 }
 
 impl Carrier for u16 {
+    #[inline(never)]
     fn loops(element: ElementType, op: ReduceOp) -> Option<&'static Loops<Self>> {
         match element {
             ElementType::U16 => integer_loops::<Self, Self>(op),
@@ -149,6 +153,7 @@ impl Carrier for u16 {
 }
 
 impl Carrier for u32 {
+    #[inline(never)]
     fn loops(element: ElementType, op: ReduceOp) -> Option<&'static Loops<Self>> {
         match element {
             ElementType::U32 => integer_loops::<Self, Self>(op),
@@ -160,6 +165,7 @@ impl Carrier for u32 {
 }
 
 impl Carrier for u64 {
+    #[inline(never)]
     fn loops(element: ElementType, op: ReduceOp) -> Option<&'static Loops<Self>> {
         match element {
             ElementType::U64 => integer_loops::<Self, Self>(op),

@@ -98,14 +98,21 @@ impl Medium {
         work: Carried<'_>,
     ) -> Result<(), Failure> {
         match work {
-            Carried::Truth(work) => {
-                truth::carry_out(work, |work| self.run(conditions, request, work))
-            }
-            Carried::One(work) => self.run(conditions, request, work),
-            Carried::Two(work) => self.run(conditions, request, work),
-            Carried::Four(work) => self.run(conditions, request, work),
-            Carried::Eight(work) => self.run(conditions, request, work),
+            Carried::Truth(work) => self.run_truth(conditions, request, work),
+            Carried::One(work) => self.run_one(conditions, request, work),
+            Carried::Two(work) => self.run_two(conditions, request, work),
+            Carried::Four(work) => self.run_four(conditions, request, work),
+            Carried::Eight(work) => self.run_eight(conditions, request, work),
         }
+    }
+
+    fn run_truth(
+        &mut self,
+        conditions: &Conditions<'_>,
+        request: &Request,
+        work: Work<'_, bool>,
+    ) -> Result<(), Failure> {
+        truth::carry_out(work, |work| self.run_one(conditions, request, work))
     }
 
     #[inline(always)]
@@ -128,6 +135,24 @@ impl Medium {
         }
     }
 }
+
+/// Each is compiled here, once, and in no crate that calls operations: unlike generic code.
+macro_rules! compiled_here {
+    ($($run:ident of $number:ty),+) => {
+        impl Medium {$(
+            fn $run(
+                &mut self,
+                conditions: &Conditions<'_>,
+                request: &Request,
+                work: Work<'_, $number>,
+            ) -> Result<(), Failure> {
+                self.run(conditions, request, work)
+            }
+        )+}
+    };
+}
+
+compiled_here!(run_one of u8, run_two of u16, run_four of u32, run_eight of u64);
 
 /// Looks on while an operation waits for ranks that share memory with this one.
 struct ShmStallObserver<'a> {
