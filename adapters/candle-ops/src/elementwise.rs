@@ -47,4 +47,4 @@ impl CustomOp1 for Elementwise {
 }
 
 /// Elements that one thread takes at a time.
-const PART: usize = 16 << 10;
+pub(crate) const PART: usize = 16 << 10;

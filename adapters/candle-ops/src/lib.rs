@@ -39,6 +39,7 @@
 //! | [`cross_entropy`] | softmax and loss in one pass over the scores |
 //! | [`layer_norm`], [`gelu_erf`] | one pass over rows, forward and backward, where candle has a backward pass of many operations, or none |
 //! | [`causal_attention`] | one head of one sequence at a time, which fits into the fastest cache, and no scores kept |
+//! | [`sgd_step`] | values are written where they are, in two passes |
 //!
 //! Layers stay candle's: their variables, names and initial values are as before. Tensors on other
 //! devices or of another type go to candle's own operation, which has the same meaning.
@@ -52,6 +53,7 @@
 //! | [`max_pool2d`], [`avg_pool2d`] | pooling |
 //! | [`causal_attention`] | attention of a transformer |
 //! | [`cross_entropy`] | the loss |
+//! | [`sgd_step`] | a step of the optimizer |
 //!
 //! # Errors
 //!
@@ -82,6 +84,7 @@ mod layer_norm;
 mod linear;
 mod pool;
 mod product;
+mod sgd;
 mod silu;
 mod storage;
 mod vector;
@@ -94,4 +97,5 @@ pub use gelu::gelu_erf;
 pub use layer_norm::layer_norm;
 pub use linear::linear;
 pub use pool::{avg_pool2d, max_pool2d};
+pub use sgd::sgd_step;
 pub use silu::silu;

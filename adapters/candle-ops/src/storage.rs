@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, DType, Error, Layout, Result, Storage, Tensor};
 
 /// Whether the operations of this crate take `tensor`, or leave it to candle's.
@@ -15,6 +16,24 @@ pub(crate) fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a
         .contiguous_offsets()
         .ok_or(Error::RequiresContiguous { op: OP })?;
     Ok(&storage.as_slice::<f32>()?[start..end])
+}
+
+/// The values of a variable that is written.
+pub(crate) fn values_mut<'a>(
+    storage: &'a mut CpuStorage,
+    layout: &Layout,
+) -> Result<&'a mut [f32]> {
+    let (start, end) = layout
+        .contiguous_offsets()
+        .ok_or(Error::RequiresContiguous { op: OP })?;
+    match storage {
+        CpuStorage::F32(values) => Ok(&mut values[start..end]),
+        other => Err(Error::UnexpectedDType {
+            msg: OP,
+            expected: DType::F32,
+            got: other.dtype(),
+        }),
+    }
 }
 
 /// A tensor that is read in a backward pass.

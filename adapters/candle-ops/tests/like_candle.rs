@@ -7,6 +7,8 @@
     reason = "helpers of tests fail with the first, and round what is computed exactly"
 )]
 
+#[path = "like_candle/sgd.rs"]
+mod sgd;
 #[path = "like_candle/transformer.rs"]
 mod transformer;
 

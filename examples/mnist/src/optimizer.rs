@@ -2,6 +2,7 @@
 
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
+use meshwork_candle_ops as ops;
 use meshwork_strategy::{Snapshot, VariableSpec};
 
 use crate::args::LearningRate;
@@ -11,7 +12,7 @@ use crate::error::Error;
 #[derive(Debug)]
 pub(crate) struct Momentum {
     /// Each variable, its velocity, and what that is called in a checkpoint.
-    moving: Vec<(Var, Tensor, VariableSpec)>,
+    moving: Vec<(Var, Var, VariableSpec)>,
     rate: LearningRate,
     steps: usize,
     done: usize,
@@ -31,7 +32,7 @@ impl Momentum {
         let mut moving = Vec::new();
         for (name, var) in vars {
             let spec = VariableSpec::new(format!("velocity.{name}"), var.dims())?;
-            let at_rest = var.zeros_like()?;
+            let at_rest = Var::zeros(var.shape(), var.dtype(), var.device())?;
             moving.push((var, at_rest, spec));
         }
         Ok(Self {
@@ -45,12 +46,8 @@ impl Momentum {
     /// Moves the variables one step along `gradients`; those without a gradient coast.
     pub(crate) fn step(&mut self, gradients: &GradStore) -> Result<(), Error> {
         let rate = self.current_rate();
-        for (var, velocity, _) in &mut self.moving {
-            *velocity = (&*velocity * INERTIA)?;
-            if let Some(gradient) = gradients.get(var) {
-                *velocity = (&*velocity + gradient)?.detach();
-            }
-            var.set(&(var.as_tensor() - (&*velocity * rate)?)?)?;
+        for (var, velocity, _) in &self.moving {
+            ops::sgd_step(var, velocity, gradients.get(var), INERTIA, rate)?;
         }
         self.done += 1;
         Ok(())
@@ -67,8 +64,9 @@ impl Momentum {
 
     /// Takes over the velocities of `snapshot`, after as many steps.
     pub(crate) fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
-        for (var, velocity, spec) in &mut self.moving {
-            *velocity = Tensor::from_slice(snapshot.array(spec)?, var.shape(), var.device())?;
+        for (var, velocity, spec) in &self.moving {
+            let saved = Tensor::from_slice(snapshot.array(spec)?, var.shape(), var.device())?;
+            velocity.set(&saved)?;
         }
         // A run has fewer steps than a usize counts.
         self.done = usize::try_from(snapshot.step()).unwrap_or(usize::MAX);
