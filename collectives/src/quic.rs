@@ -63,7 +63,7 @@ use crate::tasks::spawn;
 use crate::wait_for_graph::{WaitEdge, WaitId};
 use crate::wire::Newcomer;
 use crate::{DataTransport, Member, OperationError, Rank, SystemError, Timeouts, Transport, host};
-pub(crate) use admission::Admission;
+pub(crate) use admission::{Admission, Kept};
 
 /// The group has failed; the reason holds an encoded abort.
 const ABORT: VarInt = VarInt::from_u32(1);
@@ -161,10 +161,18 @@ impl Remote {
         self.node.config.network().data_transport()
     }
 
-    /// Leaves the endpoint to the next epoch, and all who call from now on.
-    pub(crate) fn hand_over(&self) {
+    /// Leaves the endpoint to the next epoch, and all who call from now on. Once this returns,
+    /// nothing that members open is taken for this epoch.
+    pub(crate) async fn hand_over(&self) {
         self.handed_over.store(true, Ordering::Relaxed);
         self.tasks.iter().for_each(AbortHandle::abort);
+        self.admission.stop().await;
+    }
+
+    /// Meets the members of the epoch that follows this one, over the connections that stay.
+    pub(crate) async fn meet_next(&self, view: View) -> Result<Met, OperationError> {
+        let kept = self.admission.leave_to(&view).await;
+        self.node.meet(view, kept).await
     }
 
     /// Who wants to be let in, and may be.
@@ -195,6 +203,12 @@ impl Remote {
     /// What knows of the connections, as long as the epoch lasts.
     pub(crate) fn admission(&self) -> Weak<Admission> {
         Arc::downgrade(&self.admission)
+    }
+
+    /// The connection with a member, the one with control.
+    #[cfg(test)]
+    pub(crate) fn connection(&self, rank: Rank) -> Option<quinn::Connection> {
+        self.admission.connections(rank)?.first().cloned()
     }
 
     /// Members that this one is connected with.
@@ -246,9 +260,9 @@ impl Remote {
     /// Gives the last packets, which tell the others why, a short time to go out.
     pub(crate) async fn flush(&self) {
         const CLOSING: Duration = Duration::from_millis(300);
+        self.admission.farewells().await;
         // Whoever goes on with the endpoint sends them anyway.
         if !self.handed_over.load(Ordering::Relaxed) {
-            self.admission.farewells().await;
             let idle = self.node.endpoint.wait_idle();
             let _ = tokio::time::timeout(CLOSING, idle).await;
         }
@@ -263,14 +277,19 @@ pub(crate) async fn join(
 ) -> Result<Met, OperationError> {
     let node = Node::open(config).await?;
     let view = View::first(config.rank(), members);
-    node.meet(view).await
+    node.meet(view, Kept::new()).await
 }
 
 impl Node {
-    /// Meets the other members of an epoch: neighbours get a connection, and all hear of all.
-    pub(crate) async fn meet(self: &Arc<Self>, view: View) -> Result<Met, OperationError> {
+    /// Meets the other members of an epoch: neighbours get a connection, if none was kept, and all
+    /// hear of all.
+    pub(crate) async fn meet(
+        self: &Arc<Self>,
+        view: View,
+        kept: Kept,
+    ) -> Result<Met, OperationError> {
         let (events, inbox) = mpsc::channel(EVENTS);
-        let admission = Admission::new(self, view.clone(), events.clone());
+        let admission = Admission::new(self, view.clone(), kept, events.clone());
         let (rank, members) = (view.rank, view.members.clone());
         let timeouts = timeouts(&self.config, view.number);
         let alone = members.len() == 1;

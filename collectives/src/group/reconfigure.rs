@@ -11,7 +11,7 @@ use crate::agreement::PreviousEpoch;
 use crate::driver::Driver;
 use crate::links::{LinkMedium, Links};
 use crate::medium::Medium;
-use crate::quic::{Evidence, Met, Node, Remote};
+use crate::quic::{Evidence, Kept, Met, Node, Remote};
 use crate::session::{ControlPlane, GroupId, Session, SessionContext, State, outside_async};
 use crate::shm::ShmCommunicator;
 use crate::wire::{MemberState, Newcomer, NewcomerOffer, decode_newcomers, encode_newcomers};
@@ -197,7 +197,7 @@ impl Group {
             let node = Node::open(config).await?;
             let (own, evidence) = (MemberState::default(), Evidence::default());
             let view = node.agree(PreviousEpoch::nowhere(), own, evidence).await?;
-            node.meet(view).await
+            node.meet(view, Kept::new()).await
         });
         let (group, begun) = Self::begin(driver, met?)?;
         begun?;
@@ -313,16 +313,16 @@ impl Session {
             // Whoever has given up must not vote again: it has forgotten what it voted for.
             return Err(error.clone());
         }
-        remote.hand_over();
         let own = MemberState {
             completed,
             newcomers,
         };
         let (node, driver) = (remote.node().clone(), self.context.driver.clone());
+        driver.block_on(remote.hand_over());
         let agreed = node.agree(remote.previous_epoch(), own, remote.evidence(end));
         let view = driver.block_on(agreed);
         let view = view.inspect_err(|error| self.state = State::Failed(error.clone()))?;
-        let met = driver.block_on(node.meet(view))?;
+        let met = driver.block_on(self.is_joined()?.meet_next(view))?;
         Ok(NextEpoch { driver, met })
     }
 }

@@ -13,6 +13,7 @@ mod firewall;
 #[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod growth;
 mod idle;
+mod kept;
 mod measure_links;
 mod middle;
 mod network;

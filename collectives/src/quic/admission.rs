@@ -6,6 +6,7 @@ mod dial;
 mod evidence;
 mod idle;
 mod join_requests;
+mod kept;
 mod lanes;
 mod member_link;
 mod newcomers;
@@ -18,12 +19,13 @@ mod unauthenticated_log;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use quinn::Connection;
 use ring::digest;
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::node::{Node, View};
 use super::streams;
@@ -40,10 +42,11 @@ use crate::{
 };
 
 pub(super) use accept::accept;
-use control_sender::ControlSender;
+use control_sender::{ControlSender, Farewell};
 use evidence::Whereabouts;
 pub(super) use idle::keep_to_budget;
 use join_requests::JoinRequests;
+pub(crate) use kept::Kept;
 pub(super) use member_link::MemberLink;
 use on_demand::Opening;
 pub(super) use renewal::renew;
@@ -90,7 +93,13 @@ pub(crate) struct Admission {
     /// Tells that somebody asks whether this rank waits.
     probes: Notify,
     /// Last words on connections that were closed before the end of the group.
-    farewells: Mutex<Vec<JoinHandle<()>>>,
+    farewells: Mutex<Vec<Farewell>>,
+    /// Connections of the epoch before with neighbours that have not been admitted yet.
+    kept: Mutex<Kept>,
+    /// What goes on over the connections; nothing any more once the endpoint is handed over.
+    tasks: Mutex<Option<JoinSet<()>>>,
+    /// Groups that were split from this one, and live.
+    split_groups: AtomicUsize,
     log: UnauthenticatedLog,
 }
 
@@ -115,7 +124,12 @@ struct MemberConnection {
 }
 
 impl Admission {
-    pub(super) fn new(node: &Arc<Node>, view: View, events: mpsc::Sender<Event>) -> Arc<Self> {
+    pub(super) fn new(
+        node: &Arc<Node>,
+        view: View,
+        kept: Kept,
+        events: mpsc::Sender<Event>,
+    ) -> Arc<Self> {
         let View {
             rank: me, members, ..
         } = view;
@@ -155,6 +169,9 @@ impl Admission {
             wait_for_graph: Mutex::default(),
             probes: Notify::new(),
             farewells: Mutex::default(),
+            kept: Mutex::new(kept),
+            tasks: Mutex::new(Some(JoinSet::new())),
+            split_groups: AtomicUsize::new(0),
             log: UnauthenticatedLog::default(),
         })
     }
@@ -308,6 +325,7 @@ impl Admission {
 
     /// Waits until all last words are confirmed, which takes a bounded time.
     pub(super) async fn farewells(&self) {
+        self.close_kept();
         let mut farewells = mem::take(&mut *lock(&self.farewells));
         farewells.extend(
             self.admitted()
@@ -344,13 +362,16 @@ impl Admission {
             return;
         }
         tracing::debug!("connected to {rank}");
+        self.is_reached(rank, &connections[0]);
         let reached = connections[0].remote_address();
         self.node
             .ways
             .met(self.member_id(rank), &self.member(rank), reached);
         let closable = self.closable(rank);
+        // Lanes over TCP are tied to the connection, and would be those of two epochs.
+        let may_stay = closable.is_none() && tcp_binding.is_none() && connections.len() == 1;
         let member = AdmittedMember {
-            control_sender: ControlSender::new(send, connections.clone()),
+            control_sender: ControlSender::new(send, connections.clone(), may_stay),
             whereabouts: whereabouts.clone(),
             tcp_binding,
             closable: closable.clone(),
@@ -369,9 +390,9 @@ impl Admission {
         };
         for (lane, connection) in (0..).zip(&connections) {
             let arriving = streams::receive(link.clone(), lane, connection.clone());
-            spawn(arriving);
+            self.attend(arriving);
         }
-        spawn(link.attend(receive, connections, whereabouts));
+        self.attend(link.attend(receive, connections, whereabouts));
     }
 
     fn shares_host(&self, hello: &Hello) -> bool {

@@ -17,7 +17,7 @@ use crate::config::{self, GroupConfig};
 use crate::identity::{Identity, Role, fill_random};
 use crate::tasks::spawn_in;
 use crate::wire::{self, Decision, MemberProcess, MemberRecord, Newcomer};
-use crate::{JoinError, Member, Rank, SystemError, host, open_files};
+use crate::{JoinError, Member, Rank, SystemError, host, open_files, overlay};
 
 use super::directory::Directory;
 use super::program;
@@ -193,6 +193,14 @@ impl Node {
 }
 
 impl View {
+    /// The rank of a process that is this one's neighbour in this epoch.
+    pub(super) fn neighbour(&self, process: MemberProcess) -> Option<Rank> {
+        let mut members = self.decision.as_ref()?.members();
+        let rank = Rank::at(members.position(|member| member == process)?);
+        let world = u32::try_from(self.members.len()).ok()?;
+        overlay::adjacent(self.rank, rank, world).then_some(rank)
+    }
+
     /// The first, in which ranks are member ids.
     pub(super) fn first(rank: Rank, members: Arc<[Member]>) -> Self {
         let member_ids = members.iter().map(|member| member.rank().number());

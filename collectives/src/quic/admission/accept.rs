@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::{Admission, MemberConnection, TcpBinding};
 use crate::identity::{Role, distrust};
 use crate::membership::Event;
+use crate::quic::TURNED_AWAY;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::handshake_limiter::HandshakePermit;
 use crate::quic::heads::DataHead;
@@ -27,6 +28,9 @@ const JOINING: Duration = Duration::from_secs(10);
 pub(in crate::quic) async fn accept(admission: Arc<Admission>, node: Arc<Node>) {
     // Ends with this, and with it all who are too late for this epoch.
     let mut callers = JoinSet::new();
+    for connection in admission.awaited_on_kept() {
+        spawn_in(&mut callers, greeted_again(admission.clone(), connection));
+    }
     while let Some(incoming) = node.endpoint.accept().await {
         while callers.try_join_next().is_some() {}
         let Some((incoming, permit)) = node.handshake_limiter.admit(incoming) else {
@@ -100,13 +104,40 @@ async fn receive(
         | Message::Directory(_)
         | Message::WaitProbe(_) => return Ok(()),
     };
+    greeted(admission, connection, hello, (send, receive), Some(permit)).await
+}
+
+/// Makes a member again of a neighbour that has kept this connection from the epoch before.
+async fn greeted_again(admission: Arc<Admission>, connection: Connection) {
+    let greeting = async {
+        loop {
+            let mut control = connection.accept_bi().await?;
+            // Anything else is a stream of that epoch.
+            if let Ok(Message::Hello(hello)) = control::read(&mut control.1).await {
+                return greeted(&admission, connection.clone(), hello, control, None).await;
+            }
+        }
+    };
+    if greeting.await.is_err() {
+        connection.close(TURNED_AWAY, &[]);
+    }
+}
+
+/// Makes a member of whoever greets like this, or refuses it.
+async fn greeted(
+    admission: &Arc<Admission>,
+    connection: Connection,
+    hello: Hello,
+    control: Stream,
+    permit: Option<HandshakePermit>,
+) -> Result<(), NoMessage> {
     if let Err(refusal) = answer(admission, &connection, &hello) {
         if refusal == Refusal::RankTaken {
             admission.miss(Rank::new(hello.rank)).await;
         }
-        return refuse(admission, connection, send, refusal).await;
+        return refuse(admission, connection, control.0, refusal).await;
     }
-    welcome(admission, connection, hello, (send, receive), permit).await
+    welcome(admission, connection, hello, control, permit).await
 }
 
 /// Greets a member and takes in its streams.
@@ -115,7 +146,7 @@ async fn welcome(
     connection: Connection,
     hello: Hello,
     mut control: Stream,
-    permit: HandshakePermit,
+    permit: Option<HandshakePermit>,
 ) -> Result<(), NoMessage> {
     let tcp_binding = admission.greet(Rank::new(hello.rank), &connection);
     control::write(&mut control.0, &Message::Welcome(admission.hello.clone())).await?;

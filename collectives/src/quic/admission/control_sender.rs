@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::quic::control;
+use crate::quic::{UNNEEDED, control};
 use crate::tasks::spawn;
 use crate::wire::Message;
 
@@ -22,24 +22,55 @@ const FIRST: i32 = 1;
 /// Tells a member what the driver has for it, up to the last word.
 pub(super) struct ControlSender {
     connections: Vec<Connection>,
+    /// Whether the connection may serve the next epoch.
+    may_stay: bool,
     /// Taken for the last word.
     open_stream: Option<OpenStream>,
     /// Ends when that is confirmed, or not to be.
-    farewell: Option<JoinHandle<()>>,
+    farewell: Option<Farewell>,
 }
+
+/// What is left of a connection once its last word is confirmed; nothing where that is not, or the
+/// connection is of no more use.
+pub(super) type Farewell = JoinHandle<Option<Parted>>;
 
 struct OpenStream {
     messages: mpsc::Sender<Message>,
-    /// Ends when the member has confirmed everything, which it can once no more is to come.
-    confirmed: JoinHandle<()>,
+    /// Ends when the member has confirmed everything, which it can once no more is to come, or
+    /// wants to hear no more; false if it never can.
+    confirmed: JoinHandle<bool>,
+}
+
+/// Connections on which all is said. They close when this is dropped.
+pub(super) struct Parted {
+    connections: Vec<Connection>,
+    code: VarInt,
+    reason: Vec<u8>,
+}
+
+impl Parted {
+    /// The connection, which stays open, if it is the only one and has not ended.
+    pub(super) fn into_kept(mut self) -> Option<Connection> {
+        match self.connections.as_slice() {
+            [only] if only.close_reason().is_none() => self.connections.pop(),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Parted {
+    fn drop(&mut self) {
+        close(&self.connections, self.code, &self.reason);
+    }
 }
 
 impl ControlSender {
-    pub(super) fn new(control: SendStream, connections: Vec<Connection>) -> Self {
+    pub(super) fn new(control: SendStream, connections: Vec<Connection>, may_stay: bool) -> Self {
         let (messages, outgoing) = mpsc::channel(WAITING);
         let confirmed = spawn(send_all(control, outgoing));
         Self {
             connections,
+            may_stay,
             open_stream: Some(OpenStream {
                 messages,
                 confirmed,
@@ -67,7 +98,7 @@ impl ControlSender {
 
     /// Says the last word, and closes the connections once all is confirmed or has not been for
     /// [`FAREWELL`]. The word is also the reason of the end, which arrives even where the stream is
-    /// stuck.
+    /// stuck. One that may stay closes only with what its [`Farewell`] leaves.
     ///
     /// The reason alone would not do: its packet is sent once and may be lost, and quinn does not
     /// send it at all while the congestion window is full
@@ -76,15 +107,17 @@ impl ControlSender {
         let Some(open_stream) = self.open_stream.take() else {
             return;
         };
-        let reason = last.as_ref().map(Message::encode).unwrap_or_default();
-        if let Some(word) = last {
-            let _ = open_stream.messages.try_send(word);
-        }
+        let parted = Parted {
+            connections: self.connections.clone(),
+            code,
+            reason: last.as_ref().map(Message::encode).unwrap_or_default(),
+        };
+        let is_queued = last.is_none_or(|word| open_stream.messages.try_send(word).is_ok());
         drop(open_stream.messages);
-        let connections = self.connections.clone();
+        let stays = self.may_stay && is_queued && code != UNNEEDED;
         self.farewell = Some(spawn(async move {
-            let _ = timeout(FAREWELL, open_stream.confirmed).await;
-            close(&connections, code, &reason);
+            let confirmed = timeout(FAREWELL, open_stream.confirmed).await;
+            (stays && matches!(confirmed, Ok(Ok(true)))).then_some(parted)
         }));
     }
 
@@ -96,7 +129,7 @@ impl ControlSender {
 
     /// What is to be waited for before this process ends: the last word, no longer than
     /// [`FAREWELL`].
-    pub(super) fn farewell(&mut self) -> Option<JoinHandle<()>> {
+    pub(super) fn farewell(&mut self) -> Option<Farewell> {
         self.farewell.take()
     }
 }
@@ -107,17 +140,18 @@ pub(super) fn close(connections: &[Connection], code: VarInt, reason: &[u8]) {
     }
 }
 
-/// Sends messages until there are no more, and waits until the last has arrived.
-async fn send_all(mut control: SendStream, mut messages: mpsc::Receiver<Message>) {
+/// Sends messages until there are no more, and waits until the last has arrived or the other end
+/// wants none of them, as once it has gone on. False if the connection ends before.
+async fn send_all(mut control: SendStream, mut messages: mpsc::Receiver<Message>) -> bool {
     let _ = control.set_priority(FIRST);
     while let Some(message) = messages.recv().await {
         if control::write(&mut control, &message).await.is_err() {
-            return;
+            break;
         }
     }
-    if control.finish().is_ok() {
-        let _ = control.stopped().await;
-    }
+    // It fails only where the other end wants no more, which is what comes next.
+    let _ = control.finish();
+    control.stopped().await.is_ok()
 }
 
 #[cfg(test)]

@@ -61,6 +61,13 @@ async fn dial(
 ) -> Result<MemberConnection, OperationError> {
     let (began, ways) = (Instant::now(), &admission.node.ways);
     let mut way = Way::Direct;
+    if let Some(kept) = admission.take_kept(rank) {
+        match greet_again(admission, endpoint, rank, kept).await {
+            Ok(admitted) => return Ok(admitted),
+            Err(Attempt::Hopeless(error)) => return Err(error),
+            Err(Attempt::Failed | Attempt::Slow) => {}
+        }
+    }
     // Nobody listens any more once the group is over.
     for number in (0_u32..).take_while(|_| !admission.events.is_closed()) {
         way = ways.next(admission.member_id(rank), began.elapsed(), way);
@@ -72,6 +79,31 @@ async fn dial(
         }
     }
     Err(SystemError::new("dialling", std::io::ErrorKind::TimedOut).into())
+}
+
+/// Greets a neighbour on the connection from the epoch before, as on a new one. If that comes to
+/// nothing, the connection is given up.
+async fn greet_again(
+    admission: &Admission,
+    endpoint: &Endpoint,
+    rank: Rank,
+    kept: Connection,
+) -> Result<MemberConnection, Attempt> {
+    let peer = admission.member(rank);
+    let greeting = async {
+        let greeted = greet_on(admission, &peer, kept.clone()).await?;
+        over_streams(admission, endpoint, &peer, 0, greeted).await
+    };
+    // It leaves most of the time in which all are to meet to a new connection.
+    let limit = ATTEMPT.min(admission.timeouts.silence());
+    let admitted = match timeout(limit, greeting).await {
+        Ok(admitted) => admitted,
+        Err(_) => Err(Attempt::Slow),
+    };
+    if admitted.is_err() {
+        kept.close(TURNED_AWAY, &[]);
+    }
+    admitted
 }
 
 enum Attempt {
@@ -145,6 +177,14 @@ async fn greet(
         Way::ByRelay(address) => address,
     };
     let connection = connect(admission, endpoint, address, peer).await?;
+    greet_on(admission, peer, connection).await
+}
+
+async fn greet_on(
+    admission: &Admission,
+    peer: &Member,
+    connection: Connection,
+) -> Result<Greeted, Attempt> {
     let mut control = connection.open_bi().await?;
     control::write(&mut control.0, &Message::Hello(admission.hello.clone())).await?;
     let said = control::read(&mut control.1).await;

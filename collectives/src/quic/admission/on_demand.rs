@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -22,7 +23,6 @@ use crate::links::{Connected, Connecting, Connector, Links};
 use crate::membership::Event;
 use crate::quic::streams::{Arrived, Data, GROUPS, joined};
 use crate::quic::{JOINED, streams};
-use crate::tasks::spawn;
 use crate::wire::{Message, Routed};
 use crate::{DataTransport, Member, OperationError, Rank, overlay};
 
@@ -95,6 +95,9 @@ impl Drop for OnDemand {
         opening.retain(|(_, group), _| *group != self.group);
         let arrivals = &self.admission.arrivals;
         arrivals.retain(|(_, group, _)| *group != self.group);
+        if self.group != JOINED {
+            self.admission.split_groups.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -103,6 +106,9 @@ impl Admission {
     pub(in crate::quic) fn links(self: &Arc<Self>, members: Arc<[Member]>, group: u64) -> Links {
         let world = members.len();
         let admission = self.clone();
+        if group != JOINED {
+            self.split_groups.fetch_add(1, Ordering::Relaxed);
+        }
         let connector = OnDemand {
             admission,
             members,
@@ -212,7 +218,7 @@ impl Admission {
             // Those come with the connection.
             return;
         }
-        spawn(self.clone().open(rank, group, task));
+        self.attend(self.clone().open(rank, group, task));
     }
 
     /// Opens the streams of a group to a lower rank, and puts them where they are asked for.

@@ -1,6 +1,6 @@
 //! Last words that arrive, and those that cannot.
 
-use quinn::RecvStream;
+use quinn::{ConnectionError, RecvStream};
 use tokio::runtime::Builder;
 use tokio::task::yield_now;
 
@@ -67,7 +67,7 @@ fn the_last_word_arrives_however_many_bytes_wait_to_be_sent() {
             let [(dialled, _dialler), (accepted, _listener)] = pair().await;
             let (control, _) = dialled.open_bi().await.unwrap();
             let (mut data, _) = dialled.open_bi().await.unwrap();
-            let mut control_sender = ControlSender::new(control, vec![dialled]);
+            let mut control_sender = ControlSender::new(control, vec![dialled], false);
             control_sender.tell(Message::Heartbeat);
             data.write_all(&vec![1; LONG]).await.unwrap();
             for _ in 0..pause {
@@ -93,12 +93,55 @@ fn who_has_ended_is_not_waited_for() {
     runtime.block_on(async {
         let [(dialled, _dialler), (accepted, _listener)] = pair().await;
         let (control, _) = dialled.open_bi().await.unwrap();
-        let mut control_sender = ControlSender::new(control, vec![dialled]);
+        let mut control_sender = ControlSender::new(control, vec![dialled], false);
         control_sender.hang_up(ABORT);
         // Nothing is left to say, nor to wait for.
         control_sender.part(ABORT, Some(word()));
         assert!(control_sender.farewell().is_none());
         let ended = timeout(DEADLINE, accepted.closed()).await;
         assert!(ended.is_ok(), "the connection ends");
+    });
+}
+
+#[test]
+fn a_connection_that_may_stay_is_left_open_once_all_is_said_and_ends_with_what_is_left_of_it() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for (is_queued, is_kept) in [(true, true), (true, false), (false, false)] {
+            let [(dialled, _dialler), (accepted, _listener)] = pair().await;
+            let (control, _) = dialled.open_bi().await.unwrap();
+            let mut control_sender = ControlSender::new(control, vec![dialled.clone()], true);
+            if !is_queued {
+                (0..WAITING).for_each(|_| control_sender.tell(Message::Heartbeat));
+            }
+            control_sender.part(ABORT, Some(word()));
+            let left = control_sender.farewell().unwrap().await.unwrap();
+            assert_eq!(
+                left.is_some(),
+                is_queued,
+                "of words that do not arrive nothing is left"
+            );
+            assert_eq!(dialled.close_reason().is_some(), !is_queued);
+            match left {
+                Some(parted) if is_kept => {
+                    let (_, mut control) = accepted.accept_bi().await.unwrap();
+                    assert_eq!(heard(&mut control).await, word());
+                    let kept = parted.into_kept().unwrap();
+                    assert_eq!(kept.stable_id(), dialled.stable_id());
+                    assert!(accepted.close_reason().is_none());
+                }
+                left => {
+                    drop(left);
+                    let ended = timeout(DEADLINE, accepted.closed()).await;
+                    let Ok(ConnectionError::ApplicationClosed(end)) = ended else {
+                        panic!("{ended:?}");
+                    };
+                    assert_eq!(
+                        (end.error_code, &end.reason[..]),
+                        (ABORT, &word().encode()[..])
+                    );
+                }
+            }
+        }
     });
 }

@@ -1,0 +1,115 @@
+//! Connections that one epoch leaves to the next.
+//!
+//! ```text
+//!   this epoch      last word ─────────────────────────> confirmed: the connection stays open
+//!   handed over     whatever goes on over it ends, and only then does this process vote
+//!   next epoch      higher rank ── new stream: Hello ──> lower: takes streams until that one
+//! ```
+//!
+//! Nothing of an epoch is taken for the next. What was sent in it is on its own streams, which
+//! nobody reads any more. Streams come in the order in which they were opened, and the higher rank,
+//! which alone opens, opens none for the old epoch once that is handed over: all before the `Hello`
+//! are of the old epoch, and all behind it of the one that the `Hello` names.
+//!
+//! Each end decides for itself, and closes what it does not keep. The other then dials, as it does
+//! if the `Hello` is not answered.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::atomic::Ordering;
+
+use quinn::Connection;
+
+use super::{Admission, AdmittedMember, lock};
+use crate::Rank;
+use crate::quic::TURNED_AWAY;
+use crate::quic::node::View;
+use crate::tasks::spawn_in;
+use crate::wire::MemberProcess;
+
+/// Connections with neighbours from the epoch before, by their ranks in this one.
+pub(crate) type Kept = BTreeMap<Rank, Connection>;
+
+impl Admission {
+    /// Does what has to do with a connection, until all are handed over.
+    pub(super) fn attend(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(tasks) = lock(&self.tasks).as_mut() {
+            while tasks.try_join_next().is_some() {}
+            spawn_in(tasks, work);
+        }
+    }
+
+    /// Returns when nobody opens streams of this epoch any more, or takes them in.
+    pub(in crate::quic) async fn stop(&self) {
+        let tasks = lock(&self.tasks).take();
+        if let Some(mut tasks) = tasks {
+            tasks.shutdown().await;
+        }
+    }
+
+    /// What the next epoch has of the connections of this one, which is over; all others close.
+    pub(in crate::quic) async fn leave_to(&self, next: &View) -> Kept {
+        self.close_kept();
+        let members = mem::take(&mut *self.admitted());
+        // Their streams would take up room on the connections for as long as they live.
+        if self.split_groups.load(Ordering::Relaxed) > 0 {
+            return Kept::new();
+        }
+        let mut kept = Kept::new();
+        for (rank, member) in members {
+            if let Some(place) = self.place_in(next, rank)
+                && let Some(connection) = parted(member).await
+            {
+                kept.insert(place, connection);
+            }
+        }
+        kept
+    }
+
+    /// The rank of a member in the next epoch, if the same process is a neighbour there.
+    fn place_in(&self, next: &View, rank: Rank) -> Option<Rank> {
+        let member_id = self.member_id(rank);
+        let incarnation = *lock(&self.incarnations).get(&member_id)?;
+        next.neighbour(MemberProcess {
+            member_id,
+            incarnation,
+        })
+    }
+
+    /// Takes the connection with a neighbour from the epoch before, to be tried once.
+    pub(super) fn take_kept(&self, rank: Rank) -> Option<Connection> {
+        lock(&self.kept).remove(&rank)
+    }
+
+    /// Connections from the epoch before on which the higher ranks are to greet this one.
+    pub(super) fn awaited_on_kept(&self) -> Vec<Connection> {
+        let kept = lock(&self.kept);
+        kept.range(self.me..)
+            .map(|(_, kept)| kept.clone())
+            .collect()
+    }
+
+    /// A member is connected by this connection: the one from the epoch before, or it needs that no
+    /// more.
+    pub(super) fn is_reached(&self, rank: Rank, by: &Connection) {
+        let kept = self.take_kept(rank);
+        if let Some(other) = kept.filter(|kept| kept.stable_id() != by.stable_id()) {
+            other.close(TURNED_AWAY, &[]);
+        }
+    }
+
+    pub(super) fn close_kept(&self) {
+        for connection in mem::take(&mut *lock(&self.kept)).into_values() {
+            connection.close(TURNED_AWAY, &[]);
+        }
+    }
+}
+
+/// The connection with a member, once its last word is confirmed.
+async fn parted(mut member: AdmittedMember) -> Option<Connection> {
+    let parted = member.control_sender.farewell()?.await;
+    parted.ok()??.into_kept()
+}
+
+#[cfg(test)]
+mod tests;
