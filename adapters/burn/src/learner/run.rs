@@ -83,11 +83,18 @@ struct Trained<O> {
     rate: ModuleLearningRate,
 }
 
+/// Whether the others go on without a worker that is lost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Membership {
+    Fixed,
+    Elastic,
+}
+
 /// This worker among the others.
 struct Worker {
     rank: Rank,
     workers: usize,
-    is_elastic: bool,
+    membership: Membership,
     /// The part of the data that it has for itself in this pass.
     part: Option<usize>,
     /// Whether the workers have changed since the last step.
@@ -162,11 +169,14 @@ where
         let device = self.device(device);
         self.learner.fork(&device);
         self.metrics_device = device.clone().inner();
-        let is_elastic = strategy.is_elastic();
-        self.worker.is_elastic = is_elastic;
-        self.train.prepare(&device, is_elastic);
-        self.valid.prepare(&self.metrics_device, is_elastic);
-        self.gradients.keep(is_elastic);
+        let membership = match strategy.is_elastic() {
+            true => Membership::Elastic,
+            false => Membership::Fixed,
+        };
+        self.worker.membership = membership;
+        self.train.prepare(&device, membership);
+        self.valid.prepare(&self.metrics_device, membership);
+        self.gradients.keep(membership);
         // burn has told it of the first chief.
         self.teller.has_begun = strategy.is_chief();
         strategy.train(self)?;
@@ -300,7 +310,7 @@ impl Worker {
         Self {
             rank: Rank::CHIEF,
             workers: 1,
-            is_elastic: false,
+            membership: Membership::Fixed,
             part: None,
             has_changed: false,
             has_begun: false,

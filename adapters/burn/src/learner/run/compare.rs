@@ -4,7 +4,7 @@ use burn_train::{InferenceStep, LearnerModel, TrainStep};
 use meshwork_strategy::{MultiWorkerMirroredStrategy, Rank};
 
 use super::super::fields::GatherOutput;
-use super::Run;
+use super::{Membership, Run};
 use crate::Error;
 
 impl<M> Run<'_, M>
@@ -22,9 +22,9 @@ where
             self.teller.epochs,
             self.components.accumulation.unwrap_or(0),
             // The state of an elastic training says where it goes on.
-            match self.worker.is_elastic {
-                true => 0,
-                false => self.state.epoch,
+            match self.worker.membership {
+                Membership::Elastic => 0,
+                Membership::Fixed => self.state.epoch,
             },
         ];
         let mine = mine.map(|number| number as u64);

@@ -10,6 +10,7 @@ use burn_core::tensor::Device;
 use meshwork_strategy::Rank;
 
 use super::super::wire::Place;
+use super::Membership;
 use crate::Error;
 
 type Loader<I> = Arc<dyn DataLoader<I>>;
@@ -27,7 +28,7 @@ pub(super) struct Feed<'a, I> {
     /// In the data of all workers.
     pub(super) items: usize,
     /// Whether other workers' parts may be needed.
-    is_elastic: bool,
+    membership: Membership,
     parts: &'a Parts<I>,
     cuts: Cuts,
     /// How often each part was begun here.
@@ -66,7 +67,7 @@ impl<'a, I> Feed<'a, I> {
         Self {
             items: loader.num_items(),
             loader,
-            is_elastic: false,
+            membership: Membership::Fixed,
             parts,
             cuts: Cuts::default(),
             begun: Vec::new(),
@@ -74,9 +75,9 @@ impl<'a, I> Feed<'a, I> {
         }
     }
 
-    pub(super) fn prepare(&mut self, device: &Device, is_elastic: bool) {
+    pub(super) fn prepare(&mut self, device: &Device, membership: Membership) {
         self.loader = self.loader.to_device(device);
-        self.is_elastic = is_elastic;
+        self.membership = membership;
     }
 
     pub(super) fn cuts(&self) -> &Cuts {
@@ -109,7 +110,8 @@ impl<'a, I> Feed<'a, I> {
         let start = |part: usize| items / parts * part + part.min(items % parts);
         let slice = |part: usize| loader.slice(start(part), start(part + 1));
         // Each slice draws from the loader's random numbers: all, in one order, on each worker.
-        let is_needed = |part: &usize| self.is_elastic || *part == rank.index();
+        let is_elastic = self.membership == Membership::Elastic;
+        let is_needed = |part: &usize| is_elastic || *part == rank.index();
         let loaders = (0..parts).map(|part| is_needed(&part).then(|| slice(part)));
         let cut = || {
             Box::new(Parts {

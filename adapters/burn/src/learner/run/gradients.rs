@@ -6,6 +6,7 @@ use burn_optim::{GradientsAccumulator, GradientsParams};
 use burn_train::LearnerModel;
 use meshwork_strategy::ReplicaContext;
 
+use super::Membership;
 use super::step::Step;
 use crate::{Error, MirroredParams};
 
@@ -14,7 +15,7 @@ pub(super) struct Gradients<M> {
     /// With how many batches a step is made.
     every: usize,
     /// Whether they may be needed for a second attempt.
-    is_elastic: bool,
+    membership: Membership,
     sum: GradientsAccumulator<M>,
 }
 
@@ -31,13 +32,13 @@ impl<M: LearnerModel> Gradients<M> {
     pub(super) fn new(accumulation: Option<usize>) -> Self {
         Self {
             every: accumulation.unwrap_or(1),
-            is_elastic: false,
+            membership: Membership::Fixed,
             sum: GradientsAccumulator::new(),
         }
     }
 
-    pub(super) fn keep(&mut self, is_elastic: bool) {
-        self.is_elastic = is_elastic;
+    pub(super) fn keep(&mut self, membership: Membership) {
+        self.membership = membership;
     }
 
     pub(super) fn add(&mut self, model: &M, gradients: GradientsParams) {
@@ -69,7 +70,8 @@ impl<M: LearnerModel> Gradients<M> {
     ) -> Result<GradientsParams, Error> {
         let share = batches.own_samples as f64 / batches.all_samples as f64;
         let own = self.sum.grads();
-        let is_kept = self.is_elastic && replica.num_replicas_in_sync() > 1;
+        let is_elastic = self.membership == Membership::Elastic;
+        let is_kept = is_elastic && replica.num_replicas_in_sync() > 1;
         let kept = is_kept.then(|| copy(model, &own));
         let sum = mirrored.all_reduce(replica, model, own, share as f32);
         if let Some(kept) = kept.filter(|_| sum.is_err()) {

@@ -13,7 +13,7 @@ use super::gradients::Batches;
 use super::state::Stage;
 use super::step::{Flow, Step};
 use super::teller::{Split, progress};
-use super::{Run, Trained};
+use super::{Membership, Run, Trained};
 use crate::Error;
 
 /// A step that all workers have made.
@@ -157,7 +157,7 @@ where
         let step = exchange(replica, &self.attempt.told[0], output, &self.metrics_device)?;
         self.state.deal.deal(&step.seen)?;
         (self.attempt.samples, self.attempt.validated) = (step.samples, step.output);
-        if self.worker.is_elastic && self.worker.workers > 1 {
+        if self.worker.membership == Membership::Elastic && self.worker.workers > 1 {
             // The step counts when all have heard of it, the chief among them.
             replica.all_gather_bytes(&[])?;
         }

@@ -161,10 +161,6 @@ fn a_newcomer_takes_the_place_of_a_lost_worker() {
 
 /// One process of a job; in a run of the tests themselves there is nothing to do.
 #[test]
-#[expect(
-    clippy::print_stdout,
-    reason = "it is how a process tells what it has come to"
-)]
 fn one_process_of_a_job() {
     let Some(note) = env::var_os(NOTE) else {
         return;
