@@ -48,14 +48,14 @@ use run::{Data, Run};
 /// # Ok(()) }
 /// ```
 ///
-/// In an [elastic](Self::elastic_from_env) job the others go on when a worker is lost: they make the
-/// step in flight again, and use what is left of its part of the epoch once they are done with their
-/// own. Newcomers get the state of the others, and a lost worker's part or one of the next epoch. For
-/// that all read a part in one order, as they do where data loaders have no `num_workers`.
+/// In an [elastic](Self::elastic_from_env) job the others go on when a worker is lost: they make
+/// the step in flight again, and use what is left of its part of the epoch once they are done with
+/// their own. Newcomers get the state of the others, and a lost worker's part or one of the next
+/// epoch. For that all read a part in one order, as they do where data loaders have one thread.
 ///
-/// In other jobs the loss of a worker ends the training on all. Where all are started again, they go
-/// on from their [`last_checkpoint`](Self::last_checkpoint), which every worker reads, so its folder
-/// has to be one that all of them see.
+/// In other jobs the loss of a worker ends the training on all. Where all are started again, they
+/// go on from their [`last_checkpoint`](Self::last_checkpoint), which every worker reads, so its
+/// folder has to be one that all of them see.
 ///
 /// Clones are the same worker. When the last of them is dropped the worker leaves its job, which
 /// waits for the others; [`leave`](Self::leave) does so and tells whether training went well.

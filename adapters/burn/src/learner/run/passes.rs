@@ -105,8 +105,7 @@ where
         if self.is_chief() && self.worker.flow.is_none() {
             self.worker.flow = Some(self.save_and_judge());
         }
-        let flow = self.worker.flow.unwrap_or(Flow::On);
-        let flow = agree(strategy, flow)?;
+        let flow = agree(strategy, self.worker.flow)?;
         self.worker.flow = None;
         self.state.stage = match flow {
             Flow::On => Stage::Begin,
@@ -144,8 +143,8 @@ where
 }
 
 /// Whether training goes on behind an epoch, as the chief says.
-fn agree(strategy: &mut MultiWorkerMirroredStrategy, flow: Flow) -> Result<Flow, Error> {
-    let own = [u8::from(flow == Flow::Stop)];
+fn agree(strategy: &mut MultiWorkerMirroredStrategy, chiefs: Option<Flow>) -> Result<Flow, Error> {
+    let own = [u8::from(chiefs == Some(Flow::Stop))];
     let all = strategy.run(|replica| Ok::<_, Error>(replica.all_gather_bytes(&own)?))?;
     match all.into_first().concat().contains(&1) {
         true => Ok(Flow::Stop),

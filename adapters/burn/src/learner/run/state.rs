@@ -145,11 +145,11 @@ impl State {
     }
 
     pub(super) fn restore(snapshot: &Snapshot) -> Result<(Self, [Cuts; 2]), Error> {
-        let bytes = snapshot.bytes(STATE).unwrap_or_default();
+        let rank = Rank::CHIEF;
+        let bytes = snapshot.bytes(STATE).ok_or(Error::OutputForm { rank })?;
         let words: Vec<u64> = (bytes.as_chunks().0.iter())
             .map(|word| u64::from_le_bytes(*word))
             .collect();
-        let rank = Rank::CHIEF;
         Self::of_words(&words, snapshot.step()).ok_or(Error::OutputForm { rank })
     }
 }

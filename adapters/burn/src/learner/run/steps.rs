@@ -100,8 +100,8 @@ where
                 output = Some(trained.item);
             }
             if self.worker.workers > 1 {
-                let fields = output.take().map(GatherOutput::into_fields);
-                told.fields = fields.transpose()?.unwrap_or_default();
+                let output = output.take();
+                told.fields = output.map_or(Ok(Vec::new()), GatherOutput::into_fields)?;
             }
             // Others wait for what is told in a second attempt.
             if let Some(before) = self.attempt.told.last_mut() {
@@ -149,8 +149,8 @@ where
             let model = self.attempt.model.as_ref().expect("it was made before");
             output = item.map(|item| InferenceStep::step(model, item));
             if self.worker.workers > 1 {
-                let fields = output.take().map(GatherOutput::into_fields);
-                told.fields = fields.transpose()?.unwrap_or_default();
+                let output = output.take();
+                told.fields = output.map_or(Ok(Vec::new()), GatherOutput::into_fields)?;
             }
             self.attempt.told.push(told);
         }
