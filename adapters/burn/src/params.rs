@@ -352,7 +352,7 @@ impl MirroredParams {
         self.restore_places(module, snapshot, self.places.clone())
     }
 
-    /// The same of those that are trained, from what [`save_trained`](Self::save_trained) has added.
+    /// The same of those that are trained, as [`save_trained`](Self::save_trained) has added them.
     #[cfg(feature = "train")]
     pub(crate) fn restore_trained<M: Module>(
         &mut self,
