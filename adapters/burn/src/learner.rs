@@ -19,7 +19,7 @@ use meshwork_strategy::{MultiWorkerMirroredStrategy, Rank};
 
 use crate::Error;
 pub use fields::{Field, Fields, GatherOutput};
-use run::Run;
+use run::{Data, Run};
 
 /// Trains by burn's learner on all workers of a job: each on its part of the data, with the
 /// gradient of the mean over all of them, so that the models stay equal.
@@ -48,11 +48,14 @@ use run::Run;
 /// # Ok(()) }
 /// ```
 ///
-/// A worker that is lost ends the training on all. Where all are started again, they go on from
-/// their [`last_checkpoint`](Self::last_checkpoint), which every worker reads, so its folder has to
-/// be one that all of them see. They do not go on without it, nor with a new one: a learner keeps
-/// optimizer and scheduler to itself, so that no worker can give them to another, and a loader does
-/// not tell which items of its part are left for others to take.
+/// In an [elastic](Self::elastic_from_env) job the others go on when a worker is lost: they make
+/// the step in flight again, and use what is left of its part of the epoch once they are done with
+/// their own. Newcomers get the state of the others, and a lost worker's part or one of the next
+/// epoch. For that all read a part in one order, as they do where data loaders have one thread.
+///
+/// In other jobs the loss of a worker ends the training on all. Where all are started again, they
+/// go on from their [`last_checkpoint`](Self::last_checkpoint), which every worker reads, so its
+/// folder has to be one that all of them see.
 ///
 /// Clones are the same worker. When the last of them is dropped the worker leaves its job, which
 /// waits for the others; [`leave`](Self::leave) does so and tells whether training went well.
@@ -78,6 +81,15 @@ impl Distributed {
     /// Those of [`MultiWorkerMirroredStrategy::from_env`].
     pub fn from_env() -> Result<Self, Error> {
         Ok(Self::new(MultiWorkerMirroredStrategy::from_env()?))
+    }
+
+    /// The same for a job that goes on without workers that are lost, and takes new ones in: see
+    /// [`MultiWorkerMirroredStrategy::elastic_from_env`].
+    ///
+    /// # Errors
+    /// Those of [`MultiWorkerMirroredStrategy::elastic_from_env`].
+    pub fn elastic_from_env() -> Result<Self, Error> {
+        Ok(Self::new(MultiWorkerMirroredStrategy::elastic_from_env()?))
     }
 
     /// A worker of this strategy, which has one replica.
@@ -182,15 +194,16 @@ where
     ) -> (M, SupervisedTrainingEventProcessor<M>) {
         let interrupter = components.interrupter.clone();
         let mut strategy = self.shared.strategy();
-        let own = strategy
-            .as_ref()
-            .map_or(Rank::CHIEF, |strategy| strategy.rank());
-        let mut run = Run::new(learner, train, valid, components);
+        let data = Data::default();
+        let mut run = Run::new(learner, (train, valid), components, first_epoch, &data);
         let ended = match strategy.as_mut() {
-            Some(strategy) => run.train(strategy, self.device.as_ref(), first_epoch),
+            Some(strategy) => run.train(strategy, self.device.as_ref()),
             None => Err(Error::Left),
         };
         if let Err(error) = ended {
+            let own = strategy
+                .as_ref()
+                .map_or(Rank::CHIEF, |strategy| strategy.rank());
             interrupter.fail(training_error(&error, own));
             *lock(&self.shared.failed) = Some(error);
         }

@@ -349,24 +349,59 @@ impl MirroredParams {
     /// # Errors
     /// [`Error::Strategy`] when one is missing or has another shape.
     pub fn restore<M: Module>(&mut self, module: M, snapshot: &Snapshot) -> Result<M, Error> {
-        let values: Vec<_> = self
-            .specs
-            .iter()
-            .map(|spec| snapshot.array(spec))
-            .collect::<Result<_, _>>()?;
+        self.restore_places(module, snapshot, self.places.clone())
+    }
+
+    /// The same of those that are trained, as [`save_trained`](Self::save_trained) has added them.
+    #[cfg(feature = "train")]
+    pub(crate) fn restore_trained<M: Module>(
+        &mut self,
+        module: M,
+        snapshot: &Snapshot,
+    ) -> Result<M, Error> {
+        let mut trained = self.places.clone();
+        trained.retain(|_, place| place.trained.is_some());
+        self.restore_places(module, snapshot, trained)
+    }
+
+    fn restore_places<M: Module>(
+        &mut self,
+        module: M,
+        snapshot: &Snapshot,
+        places: BTreeMap<ParamId, Place>,
+    ) -> Result<M, Error> {
+        let mut values = vec![&[][..]; self.specs.len()];
         let mut ids = vec![ParamId::from(0); self.specs.len()];
-        for (id, place) in &self.places {
-            let saved = snapshot.text(&id_key(&self.specs[place.index]));
+        for (id, place) in &places {
+            let spec = &self.specs[place.index];
+            values[place.index] = snapshot.array(spec)?;
+            let saved = snapshot.text(&id_key(spec));
             let saved = saved.and_then(|text| text.parse::<u64>().ok());
             ids[place.index] = saved.map_or(*id, ParamId::from);
         }
-        let module = with_values(module, &self.places, &values, &ids);
-        self.places = self
-            .places
-            .values()
-            .map(|place| (ids[place.index], *place))
-            .collect();
+        let module = with_values(module, &places, &values, &ids);
+        self.places.retain(|id, _| !places.contains_key(id));
+        let renamed = places.into_values().map(|place| (ids[place.index], place));
+        self.places.extend(renamed);
         Ok(module)
+    }
+
+    /// Adds the values of all parameters that are trained to `snapshot`, and their ids.
+    #[cfg(feature = "train")]
+    pub(crate) fn save_trained<M: Module>(
+        &mut self,
+        module: &M,
+        mut snapshot: Snapshot,
+    ) -> Result<Snapshot, Error> {
+        for found in survey(module, &mut self.path)? {
+            if found.is_trained {
+                let id = found.id.val().to_string();
+                snapshot = snapshot
+                    .with_array(&found.spec, &found.values)?
+                    .with_text(id_key(&found.spec), id);
+            }
+        }
+        Ok(snapshot)
     }
 
     /// Puts a gradient where it is reduced from. What is given back is its memory, for the sum, or

@@ -62,6 +62,10 @@ struct Args {
     /// are started again, and go on from the last one
     #[arg(long)]
     resume: bool,
+
+    /// Go on without a worker that fails, which is started again, and then comes in
+    #[arg(long)]
+    elastic: bool,
 }
 
 fn main() -> ExitCode {
@@ -94,10 +98,11 @@ fn start_workers(args: &Args) -> Result<(), Error> {
         .workers(args.workers.get())?
         .cores(Cores::Split)
         .output(Output::ChiefInherits);
-    let launch = match args.resume {
+    let launch = match (args.elastic, args.resume) {
+        (true, _) => launch.elastic(Elastic::new(1))?,
         // The loss of one ends all of them, and each is started again.
-        true => launch.elastic(Elastic::new(args.workers.get()))?,
-        false => launch,
+        (false, true) => launch.elastic(Elastic::new(args.workers.get()))?,
+        (false, false) => launch,
     };
     match launch.run()? {
         Outcome::Succeeded => Ok(()),
@@ -124,7 +129,10 @@ fn train(args: &Args) -> Result<(), Error> {
         let loader = DataLoaderBuilder::new(DigitBatcher).batch_size(args.batch.get());
         Ok::<_, Error>(loader.shuffle(42).build(digits))
     };
-    let distributed = Distributed::from_env()?;
+    let distributed = match args.elastic {
+        true => Distributed::elastic_from_env()?,
+        false => Distributed::from_env()?,
+    };
     let mut training = SupervisedTraining::new(&args.folder, loader("train")?, loader("t10k")?)
         .metrics((AccuracyMetric::new(), LossMetric::new()))
         .num_epochs(args.epochs.get())

@@ -1,5 +1,6 @@
-//! The program as a user runs it: several workers with one summary, a worker that is killed and all
-//! that go on from the last checkpoint, and data that is not there.
+//! The program as a user runs it: several workers with one summary, a worker that is killed and
+//! others that go on without it or all from the last checkpoint, and data that is not there or cut
+//! off.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail with them")]
 
@@ -48,16 +49,41 @@ fn two_workers_train_and_one_of_them_tells_of_it() {
 #[test]
 fn a_killed_worker_costs_what_came_behind_the_last_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
-    let args = [
-        "--workers",
-        "2",
-        "--batch",
-        "8",
-        "--epochs",
-        "3",
-        "--resume",
-    ];
-    let mut command = command(folder.path(), &args);
+    let args = ["--workers", "2", "--batch", "8", "--epochs", "3"];
+    let (summary, errors) = kill_second(folder.path(), &[&args[..], &["--resume"]].concat());
+    let behind = errors
+        .lines()
+        .filter_map(|line| line.split_once("goes on behind epoch "));
+    let epochs: Vec<usize> = behind.map(|(_, epoch)| epoch.parse().unwrap()).collect();
+    assert!(
+        !epochs.is_empty() && epochs.iter().all(|epoch| (1..3).contains(epoch)),
+        "{errors}"
+    );
+    assert!(summary.contains("| Valid | Accuracy |"), "{summary}");
+    assert!(folder.path().join("valid/epoch-3/Accuracy.log").exists());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_others_go_on_without_a_killed_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["--workers", "3", "--batch", "4", "--epochs", "3"];
+    let (summary, errors) = kill_second(folder.path(), &[&args[..], &["--elastic"]].concat());
+    assert!(!errors.contains("burn-mnist: error"), "{errors}");
+    assert_eq!(summary.matches("Learner Summary").count(), 1, "{summary}");
+    assert!(summary.contains("| Valid | Accuracy |"), "{summary}");
+    // Each image once, in the epochs with the loss too.
+    let in_all = "items_processed: 48, items_total: 48";
+    assert!(summary.contains(in_all), "{summary}");
+    assert!(folder.path().join("valid/epoch-3/Accuracy.log").exists());
+}
+
+/// Runs a job whose second worker is killed in the second epoch, until all have ended well: what
+/// it said from then on, and its complaints.
+#[cfg(target_os = "linux")]
+#[track_caller]
+fn kill_second(folder: &Path, args: &[&str]) -> (String, String) {
+    let mut command = command(folder, args);
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut job = piped.spawn().unwrap();
     // The summary of what is read comes at the end.
@@ -80,22 +106,30 @@ fn a_killed_worker_costs_what_came_behind_the_last_checkpoint() {
     let ended = job.wait_with_output().unwrap();
     let errors = text(&ended.stderr);
     assert!(ended.status.success(), "{errors}");
-    let behind = errors
-        .lines()
-        .filter_map(|line| line.split_once("goes on behind epoch "));
-    let epochs: Vec<usize> = behind.map(|(_, epoch)| epoch.parse().unwrap()).collect();
+    assert!(errors.contains("killed by signal 9"), "{errors}");
+    (summary.join("\n"), errors)
+}
+
+#[test]
+fn a_file_of_images_that_is_cut_off_is_named_and_ends_all_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = concat!(env!("CARGO_MANIFEST_DIR"), "/../mnist/data");
+    for file in Path::new(images).read_dir().unwrap() {
+        let file = file.unwrap();
+        let mut bytes = std::fs::read(file.path()).unwrap();
+        if file.file_name() == "train-images-idx3-ubyte.gz" {
+            bytes.truncate(bytes.len() / 2);
+        }
+        std::fs::write(folder.path().join(file.file_name()), bytes).unwrap();
+    }
+    let data = folder.path().to_str().unwrap();
+    let failed = run(folder.path(), &["--workers", "2", "--data", data]);
+    let errors = text(&failed.stderr);
+    assert!(!failed.status.success(), "{errors}");
     assert!(
-        !epochs.is_empty() && epochs.iter().all(|epoch| (1..3).contains(epoch)),
+        errors.contains("train-images-idx3-ubyte.gz cannot be read"),
         "{errors}"
     );
-    assert!(errors.contains("killed by signal 9"), "{errors}");
-    assert!(
-        summary
-            .iter()
-            .any(|line| line.contains("| Valid | Accuracy |")),
-        "{summary:?}"
-    );
-    assert!(folder.path().join("valid/epoch-3/Accuracy.log").exists());
 }
 
 #[test]

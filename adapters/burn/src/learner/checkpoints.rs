@@ -50,6 +50,12 @@ impl Distributed {
         let folder = folder.as_ref().join("checkpoint");
         let mut strategy = self.shared.strategy();
         let strategy = strategy.as_mut().ok_or(Error::Left)?;
+        if strategy.is_elastic() {
+            return match strategy.rank() {
+                Rank::CHIEF => last_whole(&folder),
+                _ => Ok(None),
+            };
+        }
         let told = strategy.run(|replica| {
             let own = match replica.replica_id() {
                 Rank::CHIEF => last_whole(&folder)?,

@@ -2,8 +2,10 @@
 //! batches of all: parts of the data that are uneven, accumulation, stops of every kind, metrics,
 //! and workers that disagree.
 
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::{fs, process, thread};
 
 use burn_core::data::dataloader::batcher::Batcher;
 use burn_core::data::dataloader::{DataLoader, DataLoaderBuilder};
@@ -25,6 +27,10 @@ use meshwork_strategy::{MultiWorkerMirroredStrategy, Rank};
 
 use super::Distributed;
 use crate::Error;
+use seen::Seen;
+
+mod seen;
+mod survivors;
 
 /// A line, and what it has seen, as a layer that normalises batches remembers it.
 #[derive(Module, Debug)]
@@ -52,9 +58,13 @@ impl Batcher<usize, Points> for PointBatcher {
         };
         Points {
             inputs: values(|item| [(item * 0.7).sin(), (item * 0.3).cos()]),
-            targets: values(|item| [(item * 0.7).sin() * 2.0 - 1.0, (item * 0.3).cos()]),
+            targets: values(targets_of),
         }
     }
+}
+
+fn targets_of(item: f32) -> [f32; 2] {
+    [(item * 0.7).sin() * 2.0 - 1.0, (item * 0.3).cos()]
 }
 
 impl Line {
@@ -100,11 +110,16 @@ impl InferenceStep for Line {
     }
 }
 
-/// Items in some order; one of them may not be read.
+/// Items in some order; one of them may not be read, and one may be the end of the process.
 #[derive(Clone, Debug)]
 struct Items {
     order: Vec<usize>,
     damaged: Option<usize>,
+    /// How often that one is read before it is damaged.
+    sound: Arc<AtomicUsize>,
+    fatal: Option<usize>,
+    /// A file that is there once any was read.
+    note: Option<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +129,13 @@ struct Damaged(usize);
 impl Dataset<usize> for Items {
     fn get(&self, index: usize) -> Result<usize, DatasetError> {
         let item = self.order[index];
-        match self.damaged == Some(item) {
+        if let Some(note) = &self.note {
+            fs::write(note, b"").unwrap();
+        }
+        if self.fatal == Some(item) {
+            process::abort();
+        }
+        match self.damaged == Some(item) && self.is_damaged_now() {
             true => Err(DatasetError::new(Damaged(item))),
             false => Ok(item),
         }
@@ -125,15 +146,28 @@ impl Dataset<usize> for Items {
     }
 }
 
+impl Items {
+    fn is_damaged_now(&self) -> bool {
+        let left = |sound: usize| sound.checked_sub(1);
+        let sound = (self.sound).fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+        sound.is_err()
+    }
+}
+
 /// A training, the same on all workers but for what a test changes.
 #[derive(Clone)]
 struct Job {
     train: Items,
     valid: Items,
     batch: usize,
+    shuffle: Option<u64>,
     epochs: usize,
     accumulation: Option<usize>,
+    /// Numbers that the model makes of a sample.
+    outputs: usize,
     enough: Option<usize>,
+    /// Ends the training behind an epoch once it is there.
+    until: Option<PathBuf>,
     interrupter: Interrupter,
 }
 
@@ -143,6 +177,8 @@ struct Ran {
     values: Vec<u32>,
     /// Losses of each epoch, of training and of validation, where they are known.
     losses: Vec<[f64; 2]>,
+    /// Items of each epoch, of training and of validation, in the chief's metrics.
+    seen: [Vec<Vec<usize>>; 2],
     interrupted: Option<String>,
     error: Option<String>,
     left: Result<(), Error>,
@@ -152,6 +188,7 @@ struct Ran {
 #[derive(Clone)]
 struct Stop {
     behind: Option<usize>,
+    until: Option<PathBuf>,
     losses: Arc<Mutex<Vec<[f64; 2]>>>,
 }
 
@@ -159,11 +196,12 @@ impl EarlyStoppingStrategy for Stop {
     fn should_stop(&mut self, epoch: usize, store: &EventStoreClient) -> bool {
         let loss = |split| {
             let found = store.find_metric("Loss", epoch, Aggregate::Mean, &split);
-            found.expect("there were samples")
+            // A worker that became chief behind the epoch's training knows no loss of it.
+            found.unwrap_or(f64::NAN)
         };
         let both = [loss(Split::Train), loss(Split::Valid)];
         self.losses.lock().unwrap().push(both);
-        self.behind == Some(epoch)
+        self.behind == Some(epoch) || self.until.as_ref().is_some_and(|until| until.exists())
     }
 }
 
@@ -172,14 +210,20 @@ impl Job {
         let items = |order: std::ops::Range<usize>| Items {
             order: order.collect(),
             damaged: None,
+            sound: Arc::default(),
+            fatal: None,
+            note: None,
         };
         Self {
             train: items(0..train),
             valid: items(100..100 + valid),
             batch: 4,
+            shuffle: None,
             epochs: 3,
             accumulation: None,
+            outputs: 2,
             enough: None,
+            until: None,
             interrupter: Interrupter::new(),
         }
     }
@@ -195,23 +239,36 @@ impl Job {
     }
 
     fn run(self, strategy: MultiWorkerMirroredStrategy) -> Ran {
-        let folder = tempfile::tempdir().unwrap();
         let own = strategy.rank().index() as f32;
+        self.run_by(Distributed::new(strategy), own)
+    }
+
+    /// Trains a model that is like no other worker's where it begins.
+    fn run_by(self, distributed: Distributed, own: f32) -> Ran {
+        let folder = tempfile::tempdir().unwrap();
+        let seen = [Seen::new(), Seen::new()];
         let optimizer = SgdConfig::new().init();
         let rates = ExponentialLrSchedulerConfig::new(0.2, 0.9).init().unwrap();
-        let learner = Learner::new(Line::new(own), optimizer, rates);
+        let mut line = Line::new(own);
+        if self.outputs != 2 {
+            let weight = TensorData::new(vec![0.5_f32; 2 * self.outputs], [2, self.outputs]);
+            line.weight = Param::from_data(weight, &Device::flex().autodiff());
+        }
+        let learner = Learner::new(line, optimizer, rates);
         let losses = Arc::default();
         let stop = Stop {
             behind: self.enough,
+            until: self.until.clone(),
             losses: Arc::clone(&losses),
         };
-        let distributed = Distributed::new(strategy);
         let mut training = SupervisedTraining::new(
             folder.path(),
             self.loader(&self.train),
             self.loader(&self.valid),
         )
         .metrics((LossMetric::new(),))
+        .metric_train(seen[0].clone())
+        .metric_valid(seen[1].clone())
         .num_epochs(self.epochs)
         .early_stopping(stop)
         .with_interrupter(self.interrupter)
@@ -225,6 +282,7 @@ impl Job {
         Ran {
             values: result.model.values(),
             losses: losses.lock().unwrap().clone(),
+            seen: seen.map(|seen| seen.epochs()),
             interrupted: result.interrupted.and_then(|stop| stop.reason),
             error: result.error.map(|error| error.to_string()),
             left: distributed.leave(),
@@ -232,9 +290,11 @@ impl Job {
     }
 
     fn loader(&self, items: &Items) -> Arc<dyn DataLoader<Points>> {
-        DataLoaderBuilder::new(PointBatcher)
-            .batch_size(self.batch)
-            .build(items.clone())
+        let loader = DataLoaderBuilder::new(PointBatcher).batch_size(self.batch);
+        match self.shuffle {
+            Some(seed) => loader.shuffle(seed).build(items.clone()),
+            None => loader.build(items.clone()),
+        }
     }
 }
 
@@ -391,6 +451,21 @@ fn workers_that_are_to_train_in_different_ways_are_told_apart() {
             let error = worker.error.unwrap();
             assert!(error.contains(what) && error.contains("rank 2"), "{error}");
         }
+    }
+}
+
+#[test]
+fn workers_whose_models_differ_are_told_apart() {
+    let ran = run(&Job::new(21, 7), 3, |rank, job| {
+        job.interrupter = Interrupter::new();
+        job.outputs += usize::from(rank == Rank::new(1));
+    });
+    for worker in ran {
+        let error = worker.error.unwrap();
+        assert!(
+            error.contains("weight of shape [2, 3] on rank 1"),
+            "{error}"
+        );
     }
 }
 

@@ -1,7 +1,8 @@
 //! What workers tell each other behind each batch: how it went, and the outputs for the chief.
 //!
 //! ```text
-//!   samples u32 | state u8 | fields u32 | each: join u8, element u8, dimensions u8, sizes u64…, bytes
+//!   samples u32 | state u8 | fields u32 | part u32 | batch u32 |
+//!       each field: join u8, element u8, dimensions u8, sizes u64…, bytes
 //! ```
 
 use meshwork_strategy::Rank;
@@ -20,13 +21,45 @@ pub(super) enum State {
     Stop,
 }
 
+/// Which batch of the epoch it is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Place {
+    /// Of the data's parts.
+    pub(super) part: usize,
+    /// Of the part's batches.
+    pub(super) batch: usize,
+}
+
 /// What a worker tells behind a batch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Told {
     /// In the batch; 0 for a worker that has had all of its batches.
     pub(super) samples: u32,
     pub(super) state: State,
+    /// `None` where there was none for it.
+    pub(super) place: Option<Place>,
     pub(super) fields: Vec<Field>,
+}
+
+impl Place {
+    /// Of a place, or of none.
+    pub(super) fn to_bytes(place: Option<Self>) -> [u8; 8] {
+        let number = |number: usize| u32::try_from(number).expect("an epoch has fewer batches");
+        let Some(place) = place else {
+            return NOWHERE;
+        };
+        let numbers = [place.part, place.batch].map(|of| number(of).to_le_bytes());
+        std::array::from_fn(|byte| numbers[byte / 4][byte % 4])
+    }
+
+    pub(super) fn of_bytes(bytes: [u8; 8]) -> Option<Self> {
+        let [a, b, c, d, rest @ ..] = bytes;
+        let number = |bytes| u32::from_le_bytes(bytes) as usize;
+        (bytes != NOWHERE).then(|| Self {
+            part: number([a, b, c, d]),
+            batch: number(rest),
+        })
+    }
 }
 
 impl Told {
@@ -39,6 +72,7 @@ impl Told {
         });
         let fields = u32::try_from(self.fields.len()).expect("a program has few fields");
         bytes.extend(fields.to_le_bytes());
+        bytes.extend(Place::to_bytes(self.place));
         for field in &self.fields {
             bytes.push(match field.join {
                 Join::Mean => 0,
@@ -65,6 +99,8 @@ impl Told {
     }
 }
 
+const NOWHERE: [u8; 8] = [u8::MAX; 8];
+
 struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -79,11 +115,13 @@ impl Reader<'_> {
             [_] => return None,
         };
         let fields = u32::from_le_bytes(self.array()?);
+        let place = Place::of_bytes(self.array()?);
         // Each is taken off the bytes that are there, so that a wrong number ends soon.
         let fields = (0..fields).map(|_| self.field()).collect::<Option<_>>()?;
         self.rest.is_empty().then_some(Told {
             samples,
             state,
+            place,
             fields,
         })
     }
@@ -152,6 +190,7 @@ mod tests {
         Told {
             samples: 3,
             state: State::Last,
+            place: Some(Place { part: 2, batch: 7 }),
             fields: vec![
                 field(Join::Mean, Element::Float, &[1], &[1, 2, 3, 4]),
                 field(Join::Rows, Element::Int, &[1, 1], &[9; 8]),
@@ -166,19 +205,26 @@ mod tests {
         let read = Told::parse(&bytes, Rank::CHIEF).unwrap();
         assert_eq!(read.to_bytes(), bytes);
         assert_eq!((read.samples, read.state), (3, State::Last));
+        assert_eq!(read.place, told().place);
+        let nowhere = Told {
+            place: None,
+            ..told()
+        };
+        let read = Told::parse(&nowhere.to_bytes(), Rank::CHIEF).unwrap();
+        assert_eq!(read.place, None);
         for end in 0..bytes.len() {
             let error = Told::parse(&bytes[..end], Rank::new(2)).unwrap_err();
             assert!(error.to_string().contains("rank 2"), "{error}");
         }
         let longer = [&bytes[..], &[0]].concat();
         Told::parse(&longer, Rank::CHIEF).unwrap_err();
-        for kind in [4, 9, 10] {
+        for kind in [4, 17, 18] {
             let mut changed = bytes.clone();
             changed[kind] = 7;
             Told::parse(&changed, Rank::CHIEF).unwrap_err();
         }
         let mut huge = bytes.clone();
-        huge[12..20].fill(0xff);
+        huge[20..28].fill(0xff);
         Told::parse(&huge, Rank::CHIEF).unwrap_err();
     }
 }

@@ -5,7 +5,7 @@ use meshwork_strategy::{Rank, ReplicaContext};
 
 use super::super::fields::{Fields, GatherOutput};
 use super::super::wire::{State, Told};
-use super::batches::Batch;
+use super::deal::Seen;
 use crate::Error;
 
 /// Whether training goes on.
@@ -21,7 +21,9 @@ pub(super) struct Step<O> {
     pub(super) samples: u64,
     /// Whether this was the last batch of every worker.
     pub(super) is_last: bool,
-    is_stopped: bool,
+    pub(super) flow: Flow,
+    /// What each worker has told, in the order of their ranks.
+    pub(super) seen: Vec<Seen>,
     /// Of all workers together, on the chief.
     pub(super) output: Option<O>,
 }
@@ -31,31 +33,11 @@ impl<O: GatherOutput> Step<O> {
     /// outputs together on `device`.
     pub(super) fn exchange(
         replica: &mut ReplicaContext<'_>,
-        batch: Batch,
-        output: Option<O>,
+        told: &Told,
         device: &Device,
     ) -> Result<Self, Error> {
-        if replica.num_replicas_in_sync() == 1 {
-            return Ok(Self {
-                samples: batch.samples.into(),
-                is_last: batch.state == State::Last,
-                is_stopped: batch.state == State::Stop,
-                output,
-            });
-        }
-        let fields = output.map_or(Ok(Vec::new()), GatherOutput::into_fields)?;
-        let told = Told {
-            samples: batch.samples,
-            state: batch.state,
-            fields,
-        };
-        let all = tell_all(replica, &told)?;
-        let mut step = Self {
-            samples: all.iter().map(|told| u64::from(told.samples)).sum(),
-            is_last: all.iter().all(|told| told.state == State::Last),
-            is_stopped: all.iter().any(|told| told.state == State::Stop),
-            output: None,
-        };
+        let all = tell_all(replica, told)?;
+        let mut step = Self::of(all.iter().map(Seen::of).collect());
         if replica.replica_id() == Rank::CHIEF && step.samples > 0 {
             let mut fields = Fields::join(all, device)?;
             step.output = Some(O::from_fields(&mut fields)?);
@@ -65,12 +47,33 @@ impl<O: GatherOutput> Step<O> {
 }
 
 impl<O> Step<O> {
-    /// How training goes on where this was the last step of an epoch.
-    pub(super) fn ends(&self) -> Option<Flow> {
-        match (self.is_stopped, self.samples) {
-            (true, _) => Some(Flow::Stop),
-            (false, 0) => Some(Flow::On),
-            (false, 1..) => None,
+    /// The step of a worker that has no others.
+    pub(super) fn alone(told: &Told, output: Option<O>) -> Self {
+        let output = output.filter(|_| told.samples > 0);
+        Self {
+            output,
+            ..Self::of(vec![Seen::of(told)])
+        }
+    }
+
+    fn of(seen: Vec<Seen>) -> Self {
+        let is_stopped = seen.iter().any(|seen| seen.state == State::Stop);
+        Self {
+            samples: seen.iter().map(|seen| u64::from(seen.samples)).sum(),
+            is_last: seen.iter().all(|seen| seen.state == State::Last),
+            flow: if is_stopped { Flow::Stop } else { Flow::On },
+            seen,
+            output: None,
+        }
+    }
+}
+
+impl Seen {
+    fn of(told: &Told) -> Self {
+        Self {
+            place: told.place,
+            samples: told.samples,
+            state: told.state,
         }
     }
 }
@@ -115,15 +118,16 @@ mod tests {
                 scope.spawn(move || {
                     let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
                     let rank = strategy.rank();
-                    let batch = Batch {
+                    let guesses: &[i64] = if rank == Rank::new(1) { &[1] } else { &[] };
+                    let told = Told {
                         samples: 1,
                         state: State::More,
+                        place: None,
+                        fields: output(guesses).into_fields().unwrap(),
                     };
-                    let guesses: &[i64] = if rank == Rank::new(1) { &[1] } else { &[] };
                     let mut step = || {
                         let step = strategy.run(|replica| {
-                            let own = output(guesses);
-                            Step::exchange(replica, batch, Some(own), &Device::flex())
+                            Step::<SequenceOutput>::exchange(replica, &told, &Device::flex())
                         });
                         step.map(drop)
                     };
