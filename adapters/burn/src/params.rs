@@ -18,6 +18,7 @@ use meshwork_strategy::{
 use crate::Error;
 #[cfg(feature = "cuda")]
 use crate::cuda::CudaGradients;
+use crate::snapshot::restore_known;
 use crate::tensor::{slice, slice_mut};
 use crate::visits::{Found, Give, Hash, Slot, Survey, Take};
 use crate::walk::{Path, Place, walk, with_values};
@@ -329,18 +330,8 @@ impl MirroredParams {
     ///
     /// # Errors
     /// [`Error::Strategy`] for a name that the snapshot has already, [`Error::Read`].
-    pub fn save<M: Module>(
-        &mut self,
-        module: &M,
-        mut snapshot: Snapshot,
-    ) -> Result<Snapshot, Error> {
-        for found in survey(module, &mut self.path)? {
-            let id = found.id.val().to_string();
-            snapshot = snapshot
-                .with_array(&found.spec, &found.values)?
-                .with_text(id_key(&found.spec), id);
-        }
-        Ok(snapshot)
+    pub fn save<M: Module>(&mut self, module: &M, snapshot: Snapshot) -> Result<Snapshot, Error> {
+        crate::snapshot::save(module, snapshot)
     }
 
     /// The module with the values of all parameters from `snapshot`, the same on every worker, and
@@ -349,24 +340,9 @@ impl MirroredParams {
     /// # Errors
     /// [`Error::Strategy`] when one is missing or has another shape.
     pub fn restore<M: Module>(&mut self, module: M, snapshot: &Snapshot) -> Result<M, Error> {
-        let values: Vec<_> = self
-            .specs
-            .iter()
-            .map(|spec| snapshot.array(spec))
-            .collect::<Result<_, _>>()?;
-        let mut ids = vec![ParamId::from(0); self.specs.len()];
-        for (id, place) in &self.places {
-            let saved = snapshot.text(&id_key(&self.specs[place.index]));
-            let saved = saved.and_then(|text| text.parse::<u64>().ok());
-            ids[place.index] = saved.map_or(*id, ParamId::from);
-        }
-        let module = with_values(module, &self.places, &values, &ids);
-        self.places = self
-            .places
-            .values()
-            .map(|place| (ids[place.index], *place))
-            .collect();
-        Ok(module)
+        let restored = restore_known(module, &self.specs, &self.places, snapshot)?;
+        self.places = restored.1;
+        Ok(restored.0)
     }
 
     /// Puts a gradient where it is reduced from. What is given back is its memory, for the sum, or
@@ -441,10 +417,6 @@ fn scale(from: &[f32], weight: f32, spec: &VariableSpec, into: &mut [f32]) -> Re
         *into = from * weight;
     }
     Ok(())
-}
-
-fn id_key(spec: &VariableSpec) -> String {
-    format!("burn.id.{}", spec.name())
 }
 
 #[cfg(test)]

@@ -1,0 +1,54 @@
+//! The parameters of a module in a snapshot, with the ids by which burn's optimizers know them.
+
+use std::collections::BTreeMap;
+
+use burn_core::module::{Module, ParamId};
+use meshwork_strategy::{Snapshot, VariableSpec};
+
+use crate::Error;
+use crate::params::{places_of, survey};
+use crate::walk::{Path, Place, with_values};
+
+/// Adds all parameters of `module` to `snapshot`.
+pub(crate) fn save<M: Module>(module: &M, mut snapshot: Snapshot) -> Result<Snapshot, Error> {
+    for found in survey(module, &mut Path::default())? {
+        let id = found.id.val().to_string();
+        snapshot = snapshot
+            .with_array(&found.spec, &found.values)?
+            .with_text(id_key(&found.spec), id);
+    }
+    Ok(snapshot)
+}
+
+/// The module with values and ids from `snapshot`.
+pub(crate) fn restore<M: Module>(module: M, snapshot: &Snapshot) -> Result<M, Error> {
+    let found = survey(&module, &mut Path::default())?;
+    let specs: Vec<VariableSpec> = found.iter().map(|found| found.spec.clone()).collect();
+    Ok(restore_known(module, &specs, &places_of(&found), snapshot)?.0)
+}
+
+/// The same where the parameters are known, and where each is by its new id.
+pub(crate) fn restore_known<M: Module>(
+    module: M,
+    specs: &[VariableSpec],
+    places: &BTreeMap<ParamId, Place>,
+    snapshot: &Snapshot,
+) -> Result<(M, BTreeMap<ParamId, Place>), Error> {
+    let values: Vec<_> = specs
+        .iter()
+        .map(|spec| snapshot.array(spec))
+        .collect::<Result<_, _>>()?;
+    let mut ids = vec![ParamId::from(0); specs.len()];
+    for (id, place) in places {
+        let saved = snapshot.text(&id_key(&specs[place.index]));
+        let saved = saved.and_then(|text| text.parse::<u64>().ok());
+        ids[place.index] = saved.map_or(*id, ParamId::from);
+    }
+    let module = with_values(module, places, &values, &ids);
+    let places = places.values().map(|place| (ids[place.index], *place));
+    Ok((module, places.collect()))
+}
+
+fn id_key(spec: &VariableSpec) -> String {
+    format!("burn.id.{}", spec.name())
+}
