@@ -80,8 +80,8 @@
 //! `params` (the entry), `sharded` (an optimizer in parts), `stack`, `unit` and `activation`
 //! (models in parts), `values` (out of modules and back), `learner` (burn's learner), `walk`
 //! (through modules), `visits` (what is done with each parameter there), `tensor` (numbers out of
-//! burn), `low_communication` (training over slow links), `snapshot` and `optimizer` (parameters and
-//! the optimizer's state in checkpoints), `cuda` (gradients on GPUs), `error`.
+//! burn), `low_communication` (slow links), `snapshot` and `optimizer` (parameters and the
+//! optimizer's state in checkpoints), `cuda` (gradients on GPUs), `error`.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 
 mod activation;

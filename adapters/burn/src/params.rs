@@ -20,7 +20,7 @@ use crate::Error;
 use crate::cuda::CudaGradients;
 use crate::snapshot::restore_known;
 use crate::tensor::{slice, slice_mut};
-use crate::visits::{Found, Give, Hash, Slot, Survey, Take};
+use crate::visits::{Found, Give, Hash, Slot, Take, places_of, survey};
 use crate::walk::{Path, Place, walk, with_values};
 
 /// The parameters of a burn module, equal on all workers, and room for their gradients.
@@ -381,27 +381,6 @@ impl MirroredParams {
         walk(module, &mut self.path, &mut hash)?;
         Ok(hash.copy)
     }
-}
-
-/// All parameters as a module has them.
-pub(crate) fn survey<M: Module>(module: &M, path: &mut Path) -> Result<Vec<Found>, Error> {
-    let mut survey = Survey::default();
-    walk(module, path, &mut survey)?;
-    Ok(survey.found)
-}
-
-/// Where each of them is.
-pub(crate) fn places_of(found: &[Found]) -> BTreeMap<ParamId, Place> {
-    let mut trained = 0..;
-    let place = |(index, found): (usize, &Found)| {
-        let trained = if found.is_trained {
-            trained.next()
-        } else {
-            None
-        };
-        (found.id, Place { index, trained })
-    };
-    found.iter().enumerate().map(place).collect()
 }
 
 /// Writes each of `from` times `weight` into the room of a variable.

@@ -6,7 +6,7 @@ use burn_core::module::{Module, ParamId};
 use meshwork_strategy::{Snapshot, VariableSpec};
 
 use crate::Error;
-use crate::params::{places_of, survey};
+use crate::visits::{places_of, survey};
 use crate::walk::{Path, Place, with_values};
 
 /// Adds all parameters of `module` to `snapshot`.

@@ -1,3 +1,5 @@
+//! The variables of a model, and a copy of their values.
+
 use candle_core::{DType, Tensor, Var};
 use candle_nn::VarMap;
 use meshwork_strategy::{Fingerprint, FlatGradients, Snapshot, VariableSpec};

@@ -7,10 +7,9 @@ use burn_core::tensor::Tensor;
 use meshwork_strategy::{FlatGradients, MultiWorkerMirroredStrategy, VariableSpec};
 
 use crate::Error;
-use crate::params::{places_of, survey};
 use crate::tensor::{slice, slice_mut};
 use crate::values::Values;
-use crate::visits::Found;
+use crate::visits::{Found, places_of, survey};
 use crate::walk::{Each, Path, Place, walk};
 
 /// Parameters of a module, and a copy of their values.
