@@ -39,7 +39,7 @@ def main():
     parser.add_argument("--compress", default="none")
     parser.add_argument("--lr", default="0.002")
     parser.add_argument("--sleep", type=int, metavar="MS", help="of a step, in place of a training")
-    parser.add_argument("--delay", default="3", help="steps of streaming, with --sleep")
+    parser.add_argument("--delay", default="7", help="steps of streaming, with --sleep")
     parser.add_argument("--text", default=ROOT / "target/release/text")
     parser.add_argument("methods", nargs="+", metavar="METHOD:STEPS")
     args = parser.parse_args()

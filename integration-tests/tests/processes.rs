@@ -24,6 +24,8 @@ mod equivalence;
 mod growth;
 #[path = "../src/bin/soak/namespaces.rs"]
 mod namespaces;
+#[path = "processes/outage.rs"]
+mod outage;
 #[path = "processes/relay.rs"]
 mod relay;
 #[path = "processes/replicas.rs"]

@@ -126,7 +126,8 @@ impl LowCommunication {
         self
     }
 
-    /// Exchanges the model in so many parts of whole tensors, each once in a round.
+    /// Exchanges the model in so many parts of one size, each once in a round: no more than it has
+    /// tensors, which the parts may cut.
     #[must_use]
     pub fn with_fragments(mut self, fragments: NonZeroUsize) -> Self {
         self.fragments = fragments;
@@ -135,6 +136,10 @@ impl LowCommunication {
 
     /// Applies an exchange only so many steps after it began, which go on meanwhile: fewer than
     /// those of a round.
+    ///
+    /// Nobody waits where an exchange takes no longer than these steps. The steps of a round over
+    /// the number of fragments are enough where links carry all that is exchanged: the next
+    /// fragment begins then. [`OuterOptimizer::waited`] tells whether they are.
     #[must_use]
     pub fn with_delay(mut self, steps: u32) -> Self {
         self.delay = steps;

@@ -38,9 +38,9 @@ pub enum Error {
         /// Parameters that are trained.
         mirrored: usize,
     },
-    /// A module lacks a parameter that it had when its training was sharded.
+    /// A module lacks a parameter that it had when its training began.
     #[error(
-        "parameter number {number} of {parameters} is not in the module any more: shard its training again after it was changed"
+        "parameter number {number} of {parameters} is not in the module any more: begin its training again after it was changed"
     )]
     ParameterGone {
         /// Its number, from 0, those that are trained first.

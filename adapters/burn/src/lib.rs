@@ -52,6 +52,8 @@
 //! | [`MirroredParams::save`], [`save_optimizer`] | snapshots |
 //! | [`ShardedParams`] | an optimizer whose state is in parts |
 //! | [`ShardedUnits`], [`BurnUnit`] | models that are in parts themselves |
+//! | [`LowCommunicationParams`] | many steps between exchanges |
+//! | [`QuorumParams`] | the same, ended by those who have come |
 //!
 //! # Crate features
 //!
@@ -78,7 +80,8 @@
 //! `params` (the entry), `sharded` (an optimizer in parts), `stack`, `unit` and `activation`
 //! (models in parts), `values` (out of modules and back), `learner` (burn's learner), `walk`
 //! (through modules), `visits` (what is done with each parameter there), `tensor` (numbers out of
-//! burn), `optimizer` (its state in checkpoints), `cuda` (gradients on GPUs), `error`.
+//! burn), `low_communication` (slow links), `snapshot` and `optimizer` (parameters and the
+//! optimizer's state in checkpoints), `cuda` (gradients on GPUs), `error`.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 
 mod activation;
@@ -87,9 +90,11 @@ mod cuda;
 mod error;
 #[cfg(feature = "train")]
 mod learner;
+mod low_communication;
 mod optimizer;
 mod params;
 mod sharded;
+mod snapshot;
 mod stack;
 mod tensor;
 #[cfg(test)]
@@ -104,6 +109,7 @@ pub use activation::Activation;
 pub use error::Error;
 #[cfg(feature = "train")]
 pub use learner::{Distributed, Field, Fields, GatherOutput};
+pub use low_communication::{LowCommunicationParams, QuorumParams};
 pub use optimizer::{restore_optimizer, save_optimizer};
 pub use params::MirroredParams;
 pub use sharded::ShardedParams;

@@ -18,8 +18,11 @@ use meshwork_strategy::{
 use crate::Error;
 #[cfg(feature = "cuda")]
 use crate::cuda::CudaGradients;
+#[cfg(feature = "train")]
+use crate::snapshot::add;
+use crate::snapshot::restore_known;
 use crate::tensor::{slice, slice_mut};
-use crate::visits::{Found, Give, Hash, Slot, Survey, Take};
+use crate::visits::{Found, Give, Hash, Slot, Take, places_of, survey};
 use crate::walk::{Path, Place, walk, with_values};
 
 /// The parameters of a burn module, equal on all workers, and room for their gradients.
@@ -329,18 +332,8 @@ impl MirroredParams {
     ///
     /// # Errors
     /// [`Error::Strategy`] for a name that the snapshot has already, [`Error::Read`].
-    pub fn save<M: Module>(
-        &mut self,
-        module: &M,
-        mut snapshot: Snapshot,
-    ) -> Result<Snapshot, Error> {
-        for found in survey(module, &mut self.path)? {
-            let id = found.id.val().to_string();
-            snapshot = snapshot
-                .with_array(&found.spec, &found.values)?
-                .with_text(id_key(&found.spec), id);
-        }
-        Ok(snapshot)
+    pub fn save<M: Module>(&mut self, module: &M, snapshot: Snapshot) -> Result<Snapshot, Error> {
+        crate::snapshot::save(module, snapshot)
     }
 
     /// The module with the values of all parameters from `snapshot`, the same on every worker, and
@@ -349,7 +342,9 @@ impl MirroredParams {
     /// # Errors
     /// [`Error::Strategy`] when one is missing or has another shape.
     pub fn restore<M: Module>(&mut self, module: M, snapshot: &Snapshot) -> Result<M, Error> {
-        self.restore_places(module, snapshot, self.places.clone())
+        let restored = restore_known(module, &self.specs, &self.places, snapshot)?;
+        self.places = restored.1;
+        Ok(restored.0)
     }
 
     /// The same of those that are trained, as [`save_trained`](Self::save_trained) has added them.
@@ -361,29 +356,10 @@ impl MirroredParams {
     ) -> Result<M, Error> {
         let mut trained = self.places.clone();
         trained.retain(|_, place| place.trained.is_some());
-        self.restore_places(module, snapshot, trained)
-    }
-
-    fn restore_places<M: Module>(
-        &mut self,
-        module: M,
-        snapshot: &Snapshot,
-        places: BTreeMap<ParamId, Place>,
-    ) -> Result<M, Error> {
-        let mut values = vec![&[][..]; self.specs.len()];
-        let mut ids = vec![ParamId::from(0); self.specs.len()];
-        for (id, place) in &places {
-            let spec = &self.specs[place.index];
-            values[place.index] = snapshot.array(spec)?;
-            let saved = snapshot.text(&id_key(spec));
-            let saved = saved.and_then(|text| text.parse::<u64>().ok());
-            ids[place.index] = saved.map_or(*id, ParamId::from);
-        }
-        let module = with_values(module, &places, &values, &ids);
-        self.places.retain(|id, _| !places.contains_key(id));
-        let renamed = places.into_values().map(|place| (ids[place.index], place));
-        self.places.extend(renamed);
-        Ok(module)
+        let restored = restore_known(module, &self.specs, &trained, snapshot)?;
+        self.places.retain(|id, _| !trained.contains_key(id));
+        self.places.extend(restored.1);
+        Ok(restored.0)
     }
 
     /// Adds the values of all parameters that are trained to `snapshot`, and their ids.
@@ -395,10 +371,7 @@ impl MirroredParams {
     ) -> Result<Snapshot, Error> {
         for found in survey(module, &mut self.path)? {
             if found.is_trained {
-                let id = found.id.val().to_string();
-                snapshot = snapshot
-                    .with_array(&found.spec, &found.values)?
-                    .with_text(id_key(&found.spec), id);
+                snapshot = add(&found, snapshot)?;
             }
         }
         Ok(snapshot)
@@ -442,27 +415,6 @@ impl MirroredParams {
     }
 }
 
-/// All parameters as a module has them.
-pub(crate) fn survey<M: Module>(module: &M, path: &mut Path) -> Result<Vec<Found>, Error> {
-    let mut survey = Survey::default();
-    walk(module, path, &mut survey)?;
-    Ok(survey.found)
-}
-
-/// Where each of them is.
-pub(crate) fn places_of(found: &[Found]) -> BTreeMap<ParamId, Place> {
-    let mut trained = 0..;
-    let place = |(index, found): (usize, &Found)| {
-        let trained = if found.is_trained {
-            trained.next()
-        } else {
-            None
-        };
-        (found.id, Place { index, trained })
-    };
-    found.iter().enumerate().map(place).collect()
-}
-
 /// Writes each of `from` times `weight` into the room of a variable.
 fn scale(from: &[f32], weight: f32, spec: &VariableSpec, into: &mut [f32]) -> Result<(), Error> {
     if from.len() != into.len() {
@@ -476,10 +428,6 @@ fn scale(from: &[f32], weight: f32, spec: &VariableSpec, into: &mut [f32]) -> Re
         *into = from * weight;
     }
     Ok(())
-}
-
-fn id_key(spec: &VariableSpec) -> String {
-    format!("burn.id.{}", spec.name())
 }
 
 #[cfg(test)]

@@ -14,9 +14,8 @@ use meshwork_strategy::sharded::{
 use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
 
 use crate::Error;
-use crate::params::{places_of, survey};
 use crate::values::Values;
-use crate::visits::{Slot, Take};
+use crate::visits::{Slot, Take, places_of, survey};
 use crate::walk::{Path, Place, walk};
 
 /// The parameters of a burn module and an optimizer whose state is in parts, one in each worker, as

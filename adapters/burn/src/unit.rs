@@ -13,10 +13,9 @@ use meshwork_strategy::sharded::{Gradients, Parameters, Unit, UnitSpec};
 
 use crate::Error;
 use crate::activation::{Activation, Before, Numbers};
-use crate::params::{places_of, survey};
 use crate::tensor::slice;
 use crate::values::{Emptied, Values};
-use crate::visits::{Found, Slot, Take};
+use crate::visits::{Found, Slot, Take, places_of, survey};
 use crate::walk::{Path, Place, walk};
 
 /// A part of a burn model that is gathered, computed and freed as one, such as a block of a

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use burn_core::module::{Param, ParamId};
+use burn_core::module::{Module, Param, ParamId};
 use burn_core::tensor::{DType, Tensor, TensorData};
 use burn_optim::GradientsParams;
 use meshwork_strategy::{Fingerprint, GradientBuckets, VariableSpec};
 
 use crate::Error;
 use crate::tensor::{into_data, slice_mut, with_values};
-use crate::walk::{Each, Path, Place};
+use crate::walk::{Each, Path, Place, walk};
 
 /// One parameter as a module has it. One in several places is known by the first.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ pub(crate) struct Found {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Survey {
-    pub(crate) found: Vec<Found>,
+struct Survey {
+    found: Vec<Found>,
     known: BTreeSet<ParamId>,
 }
 
@@ -41,6 +41,27 @@ impl Each for Survey {
         });
         Ok(())
     }
+}
+
+/// All parameters as a module has them.
+pub(crate) fn survey<M: Module>(module: &M, path: &mut Path) -> Result<Vec<Found>, Error> {
+    let mut survey = Survey::default();
+    walk(module, path, &mut survey)?;
+    Ok(survey.found)
+}
+
+/// Where each of them is.
+pub(crate) fn places_of(found: &[Found]) -> BTreeMap<ParamId, Place> {
+    let mut trained = 0..;
+    let place = |(index, found): (usize, &Found)| {
+        let trained = if found.is_trained {
+            trained.next()
+        } else {
+            None
+        };
+        (found.id, Place { index, trained })
+    };
+    found.iter().enumerate().map(place).collect()
 }
 
 /// Takes in the values of the parameters that are trained.

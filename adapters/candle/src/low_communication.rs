@@ -5,8 +5,8 @@ mod quorum;
 pub use quorum::QuorumVars;
 
 use candle_nn::VarMap;
-use meshwork_strategy::MultiWorkerMirroredStrategy;
 use meshwork_strategy::low_communication::{LowCommunication, OuterOptimizer};
+use meshwork_strategy::{MultiWorkerMirroredStrategy, Snapshot, VariableSpec};
 
 use crate::Error;
 use crate::values::Values;
@@ -100,11 +100,49 @@ impl LowCommunicationVars {
         self.values.adopt(self.outer.agreed())
     }
 
-    /// The outer optimizer: what it counted, and its state for a checkpoint.
+    /// Adds this worker's variables to a snapshot of its step, and the state of the outer
+    /// optimizer: each worker saves a snapshot of its own. See [`OuterOptimizer::save`].
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], [`Error::Candle`].
+    pub fn save(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        snapshot: Snapshot,
+    ) -> Result<Snapshot, Error> {
+        let snapshot = self.values.save(snapshot)?;
+        Ok(self.outer.save(strategy, snapshot)?)
+    }
+
+    /// Gives the variables of `model` the values that this worker has [saved](Self::save), with the
+    /// same settings and number of workers: the training goes on with the same bits. In a job that
+    /// is elastic, see [`OuterOptimizer::restore`].
+    ///
+    /// # Errors
+    /// [`Error::ElementType`]; [`Error::Strategy`], above all for a snapshot of another model;
+    /// [`Error::Candle`].
+    #[track_caller]
+    pub fn restore(
+        strategy: &mut MultiWorkerMirroredStrategy,
+        model: &VarMap,
+        settings: LowCommunication,
+        snapshot: &Snapshot,
+    ) -> Result<Self, Error> {
+        let mut values = Values::of(model)?;
+        values.restore(snapshot)?;
+        let outer = OuterOptimizer::restore(strategy, settings, &lengths(&values), snapshot)?;
+        Ok(Self { values, outer })
+    }
+
+    /// The outer optimizer, and what it counted.
     #[must_use]
     pub fn outer(&self) -> &OuterOptimizer {
         &self.outer
     }
+}
+
+fn lengths(values: &Values) -> Vec<usize> {
+    values.specs().iter().map(VariableSpec::len).collect()
 }
 
 /// The values to begin with, and the lengths of the variables: rank 0's, but where workers come and
@@ -119,6 +157,9 @@ fn mirrored(
     if !strategy.is_elastic() {
         strategy.scope(|scope| scope.mirror(&specs, values.flat.as_mut_slice()))?;
     }
-    let lengths = specs.iter().map(|spec| spec.len()).collect();
+    let lengths = lengths(&values);
     Ok((values, lengths))
 }
+
+#[cfg(test)]
+mod tests;

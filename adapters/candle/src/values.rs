@@ -1,6 +1,8 @@
+//! The variables of a model, and a copy of their values.
+
 use candle_core::{DType, Tensor, Var};
 use candle_nn::VarMap;
-use meshwork_strategy::{Fingerprint, FlatGradients, VariableSpec};
+use meshwork_strategy::{Fingerprint, FlatGradients, Snapshot, VariableSpec};
 
 use crate::Error;
 use crate::tensor::{read, with_values};
@@ -53,6 +55,24 @@ impl Values {
             with_values(var.as_tensor(), |values| copy.add(values))?;
         }
         Ok(copy)
+    }
+
+    /// Adds what they are to a snapshot.
+    pub(crate) fn save(&mut self, mut snapshot: Snapshot) -> Result<Snapshot, Error> {
+        self.read()?;
+        for (index, spec) in self.specs().iter().enumerate() {
+            snapshot = snapshot.with_array(spec, self.flat.gradient(index))?;
+        }
+        Ok(snapshot)
+    }
+
+    /// To the variables, from a snapshot.
+    pub(crate) fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        for index in 0..self.vars.len() {
+            let values = snapshot.array(&self.specs()[index])?;
+            self.flat.set(index, values)?;
+        }
+        self.write()
     }
 
     /// To the variables, instead of those that they have.

@@ -186,12 +186,8 @@ impl MirroredVars {
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`].
-    pub fn save(&mut self, mut snapshot: Snapshot) -> Result<Snapshot, Error> {
-        self.values.read()?;
-        for (index, spec) in self.values.specs().iter().enumerate() {
-            snapshot = snapshot.with_array(spec, self.values.flat.gradient(index))?;
-        }
-        Ok(snapshot)
+    pub fn save(&mut self, snapshot: Snapshot) -> Result<Snapshot, Error> {
+        self.values.save(snapshot)
     }
 
     /// Takes over the values of all variables from `snapshot`, the same on every worker.
@@ -199,11 +195,7 @@ impl MirroredVars {
     /// # Errors
     /// [`Error::Strategy`] when one is missing or has another shape; [`Error::Candle`].
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
-        for index in 0..self.values.vars.len() {
-            let values = snapshot.array(&self.values.specs()[index])?;
-            self.values.flat.set(index, values)?;
-        }
-        self.values.write()
+        self.values.restore(snapshot)
     }
 
     /// Replaces the gradients of this worker by the sum over all workers of each worker's

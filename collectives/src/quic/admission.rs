@@ -42,7 +42,7 @@ use crate::{
 };
 
 pub(super) use accept::accept;
-use control_sender::{ControlSender, Farewell};
+use control_sender::{After, ControlSender, Farewell};
 use evidence::Whereabouts;
 pub(super) use idle::keep_to_budget;
 use join_requests::JoinRequests;
@@ -369,9 +369,12 @@ impl Admission {
             .met(self.member_id(rank), &self.member(rank), reached);
         let closable = self.closable(rank);
         // Lanes over TCP are tied to the connection, and would be those of two epochs.
-        let may_stay = closable.is_none() && tcp_binding.is_none() && connections.len() == 1;
+        let after = match closable.is_none() && tcp_binding.is_none() && connections.len() == 1 {
+            true => After::MayStay,
+            false => After::Close,
+        };
         let member = AdmittedMember {
-            control_sender: ControlSender::new(send, connections.clone(), may_stay),
+            control_sender: ControlSender::new(send, connections.clone(), after),
             whereabouts: whereabouts.clone(),
             tcp_binding,
             closable: closable.clone(),

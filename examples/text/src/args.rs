@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::{Parser, ValueEnum};
 use meshwork_strategy::CommunicationDtype;
 use meshwork_strategy::sharded::Shard;
-use text::{Batch, Compress, Corpus, Error, Exchange, Method, Size};
+use text::{Batch, Compress, Corpus, Error, Exchange, Method, OUTER_RATE, Size};
 
 /// Trains a character transformer on a folder of text, with several worker processes that share
 /// every batch, and lets it write.
@@ -94,6 +94,10 @@ pub(crate) struct Args {
     /// Parts of the model that are streamed one after the other [default: 4]
     #[arg(long, value_name = "P")]
     fragments: Option<NonZeroUsize>,
+
+    /// Steps that go on while a part is streamed [default: until the next begins]
+    #[arg(long, value_name = "N")]
+    delay: Option<u32>,
 
     /// Characters that the trained model writes at the end
     #[arg(long, value_name = "N", default_value = "200")]
@@ -197,12 +201,14 @@ impl Args {
         unused("--compress", by_gradients && self.compress.is_some())?;
         let in_parts = self.method == Method::Streaming;
         unused("--fragments", !in_parts && self.fragments.is_some())?;
+        unused("--delay", !in_parts && self.delay.is_some())?;
         Ok(Exchange {
             method: self.method,
             inner_steps: self.inner_steps.unwrap_or(INNER_STEPS),
             compress: self.compress.unwrap_or(Compress::None),
             fragments: self.fragments.unwrap_or(FRAGMENTS),
-            delay: None,
+            delay: self.delay,
+            outer_rate: OUTER_RATE,
             power_sgd: self.power_sgd,
         })
     }

@@ -42,7 +42,7 @@ pub enum Compress {
 }
 
 /// A method and its settings. All but [`Method::Ddp`] use those that follow it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exchange {
     /// How workers train together.
     pub method: Method,
@@ -52,8 +52,10 @@ pub struct Exchange {
     pub compress: Compress,
     /// Parts of the model that are streamed one after the other.
     pub fragments: NonZeroUsize,
-    /// Steps that go on while a part is under way; a tenth of those between exchanges if `None`.
+    /// Steps that go on while a part is under way; until the next part begins if `None`.
     pub delay: Option<u32>,
+    /// The rate of the outer optimizer, where the method has one.
+    pub outer_rate: f32,
     /// The rank of the products that [`Method::Ddp`] sends for gradients of matrices, if not these.
     pub power_sgd: Option<NonZeroUsize>,
 }
@@ -62,7 +64,8 @@ impl Exchange {
     /// How differences are exchanged.
     #[must_use]
     pub fn settings(&self) -> LowCommunication {
-        let settings = LowCommunication::new(self.inner_steps);
+        let settings =
+            LowCommunication::new(self.inner_steps).with_outer(self.outer_rate, MOMENTUM);
         let settings = match self.compress {
             Compress::None => settings,
             Compress::Int8 => settings.with_compression(Compression::Int8(Rounding::Nearest)),
@@ -76,10 +79,17 @@ impl Exchange {
                 .with_fragments(self.fragments)
                 .with_delay(match self.delay {
                     Some(delay) => delay,
-                    None => self.inner_steps.get() / 10,
+                    None => self.steps_of_fragment(),
                 })
                 .with_local_share(0.5),
         }
+    }
+
+    /// Steps from the exchange of a part to that of the next.
+    fn steps_of_fragment(&self) -> u32 {
+        let steps = self.inner_steps.get();
+        let fragments = u32::try_from(self.fragments.get()).map_or(steps, |parts| steps / parts);
+        fragments.min(steps - 1)
     }
 }
 
@@ -216,6 +226,10 @@ pub fn validation_loss(
     strategy.run(|replica| replica.all_reduce(ReplicaReduceOp::Sum, &mut sums))?;
     Ok(sums[0] / sums[1])
 }
+
+/// Of the outer optimizer.
+pub const OUTER_RATE: f32 = 0.7;
+const MOMENTUM: f32 = 0.9;
 
 /// Elements of each block of 128 that are sent.
 const TOP_K: NonZeroU8 = NonZeroU8::new(8).expect("8 is not 0");

@@ -41,7 +41,7 @@ mod split_model;
 
 pub use corpus::{Batch, Corpus};
 pub use error::{Error, one_line};
-pub use exchange::{Compress, Exchange, Method, SharedVars, validation_loss};
+pub use exchange::{Compress, Exchange, Method, OUTER_RATE, SharedVars, validation_loss};
 pub use model::{Model, Size};
 pub use optimizer::{AdamW, clip, rate};
 pub use split_model::{Split, SplitModel};

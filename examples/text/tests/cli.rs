@@ -173,6 +173,7 @@ fn an_option_that_the_method_has_no_use_for_is_refused_by_name() {
         (&["--method", "ddp"], ["--elastic", "1:2"]),
         (&["--method", "diloco"], ["--gradients", "bf16"]),
         (&["--method", "diloco"], ["--fragments", "2"]),
+        (&["--method", "diloco"], ["--delay", "2"]),
         (&["--method", "diloco"], ["--power-sgd", "2"]),
         (&["--method", "diloco"], ["--shard", "optimizer"]),
         (&["--shard"], ["--gradients", "bf16"]),

@@ -36,7 +36,7 @@ impl Display for Part {
 pub enum LowCommunicationError {
     /// There are more fragments than tensors to make them of.
     #[error(
-        "{tensors} tensors cannot be exchanged in {fragments} fragments, which are whole tensors: use at most {tensors}"
+        "a model of {tensors} tensors cannot be exchanged in {fragments} fragments: use at most {tensors}"
     )]
     TooManyFragments {
         /// The fragments that were asked for.

@@ -6,7 +6,8 @@ use std::ops::Range;
 use super::LowCommunication;
 use crate::LowCommunicationError;
 
-/// Whole tensors, one after the other, in parts of about the same size.
+/// All elements in parts of about the same size, wherever tensors end: of parts that differ, the
+/// largest would need a longer delay than the others, and all have one.
 pub(super) fn ranges(
     lengths: &[usize],
     parts: NonZeroUsize,
@@ -19,19 +20,10 @@ pub(super) fn ranges(
         });
     }
     let total = elements(lengths)?;
-    let (mut ranges, mut tensor, mut end) = (Vec::with_capacity(parts), 0, 0);
-    for part in 0..parts {
-        let start = end;
-        let goal = total / parts * (part + 1);
-        let left = parts - part - 1;
-        let first = tensor;
-        while tensor < lengths.len() - left && (left == 0 || tensor == first || end < goal) {
-            end += lengths[tensor];
-            tensor += 1;
-        }
-        ranges.push(start..end);
-    }
-    Ok(ranges)
+    let start = |part: usize| total / parts * part + part.min(total % parts);
+    Ok((0..parts)
+        .map(|part| start(part)..start(part + 1))
+        .collect())
 }
 
 /// The elements of all tensors.
@@ -91,6 +83,53 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
+
+    #[test]
+    fn parts_are_alike_and_leave_nothing_out() {
+        for lengths in [&[5, 300, 1, 90][..], &[0, 0, 7], &[1, 1, 1, 1]] {
+            for parts in 1..=lengths.len() {
+                let ranges = ranges(lengths, NonZeroUsize::new(parts).unwrap()).unwrap();
+                assert_eq!(ranges.len(), parts);
+                let all: Vec<usize> = ranges.iter().cloned().flatten().collect();
+                assert_eq!(all, (0..elements(lengths).unwrap()).collect::<Vec<_>>());
+                let sizes = || ranges.iter().map(ExactSizeIterator::len);
+                assert!(sizes().max().unwrap() - sizes().min().unwrap() <= 1);
+            }
+        }
+    }
+
+    /// Steps' time that is waited in ten rounds, where the whole model takes a `load` of a round on
+    /// links that carry one fragment after the other.
+    fn waited(settings: LowCommunication, lengths: &[usize], load: f64) -> f64 {
+        let ranges = ranges(lengths, settings.fragments).unwrap();
+        let (parts, delay) = (ranges.len() as u64, u64::from(settings.delay));
+        let whole = f64::from(settings.inner_steps.get()) * load;
+        let (mut waited, mut free, mut ends) = (0.0, 0.0_f64, Vec::new());
+        for number in 0..10 * parts {
+            let Due { fragment, step } = settings.exchange(number);
+            // What is applied before this exchange begins.
+            for (due, end) in ends.extract_if(.., |(due, _)| *due < step) {
+                waited += f64::max(end - (due as f64 + waited), 0.0);
+            }
+            let share = ranges[fragment].len() as f64 / elements(lengths).unwrap() as f64;
+            free = free.max(step as f64 + waited) + whole * share;
+            ends.push((step + delay, free));
+        }
+        waited
+    }
+
+    #[test]
+    fn nobody_waits_with_a_delay_up_to_the_next_fragment_on_links_that_carry_all() {
+        let lengths = [300, 2, 900, 48];
+        for parts in 1..=4_u32 {
+            let settings = LowCommunication::new(NonZeroU32::new(32).unwrap())
+                .with_fragments(NonZeroUsize::new(parts as usize).unwrap());
+            let until_next = (32 / parts).min(31);
+            assert_eq!(waited(settings.with_delay(until_next), &lengths, 0.9), 0.0);
+            assert!(waited(settings.with_delay(until_next / 2), &lengths, 0.9) > 10.0);
+            assert!(waited(settings.with_delay(until_next), &lengths, 1.2) > 10.0);
+        }
+    }
 
     #[test]
     fn exchanges_by_number_are_those_that_are_due_step_by_step() {

@@ -145,7 +145,7 @@ fn workers_have_the_bits_of_a_simulation() {
     };
     let parts = Plan {
         round: 6,
-        fragments: &[(2, 0..305), (4, 305..306), (6, 306..396)],
+        fragments: &[(2, 0..132), (4, 132..264), (6, 264..396)],
         delay: 2,
         share: 0.5,
     };

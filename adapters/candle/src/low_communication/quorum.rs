@@ -1,10 +1,10 @@
 //! `QuorumVars`: candle models whose rounds end with those who have come.
 
 use candle_nn::VarMap;
-use meshwork_strategy::MultiWorkerMirroredStrategy;
 use meshwork_strategy::low_communication::{LowCommunication, Quorum, QuorumOptimizer};
+use meshwork_strategy::{MultiWorkerMirroredStrategy, Snapshot};
 
-use super::mirrored;
+use super::{lengths, mirrored};
 use crate::Error;
 use crate::values::Values;
 
@@ -97,6 +97,29 @@ impl QuorumVars {
     /// [`Error::Candle`]
     pub fn adopt_agreed(&mut self) -> Result<(), Error> {
         self.values.adopt(self.outer.agreed())
+    }
+
+    /// What was saved by [`QuorumOptimizer::save`], with the same settings and number of workers,
+    /// by one snapshot, which all read: the variables of `model` get the values that all agree on
+    /// there.
+    ///
+    /// # Errors
+    /// [`Error::ElementType`]; [`Error::Strategy`], above all for a snapshot of another model;
+    /// [`Error::Candle`].
+    #[track_caller]
+    pub fn restore(
+        strategy: MultiWorkerMirroredStrategy,
+        model: &VarMap,
+        settings: LowCommunication,
+        quorum: Quorum,
+        snapshot: &Snapshot,
+    ) -> Result<Self, Error> {
+        let values = Values::of(model)?;
+        let lengths = lengths(&values);
+        let outer = QuorumOptimizer::restore(strategy, settings, quorum, &lengths, snapshot)?;
+        let mut vars = Self { values, outer };
+        vars.adopt_agreed()?;
+        Ok(vars)
     }
 
     /// The outer optimizer: what it counted, and its state for a checkpoint.

@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use text::{Compress, Exchange, Method, Size};
+use text::{Compress, Exchange, Method, OUTER_RATE, Size};
 
 use crate::Failure;
 
@@ -45,9 +45,17 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = NonZeroUsize::new(4).expect("4 is not 0"))]
     fragments: NonZeroUsize,
 
-    /// Steps that go on while a part is under way [default: a tenth of those between exchanges]
+    /// Steps that go on while a part is under way [default: until the next begins]
     #[arg(long)]
     delay: Option<u32>,
+
+    /// The rate of the outer optimizer
+    #[arg(long, default_value_t = OUTER_RATE)]
+    outer_rate: f32,
+
+    /// Steps at the beginning that are trained by ddp, whatever the method
+    #[arg(long, default_value_t = 0)]
+    pub(crate) warm_up: usize,
 
     /// Layers of the transformer
     #[arg(long, default_value_t = 3)]
@@ -117,6 +125,7 @@ impl Args {
             compress: trial.compress,
             fragments: self.fragments,
             delay: self.delay,
+            outer_rate: self.outer_rate,
             power_sgd: None,
         }
     }

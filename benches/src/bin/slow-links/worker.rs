@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use candle_nn::VarMap;
 use meshwork_strategy::{CommunicationDtype, MultiWorkerMirroredStrategy, ReplicaReduceOp};
-use text::{AdamW, Corpus, Model, SharedVars, clip, rate, validation_loss};
+use text::{AdamW, Corpus, Exchange, Method, Model, SharedVars, clip, rate, validation_loss};
 
 use crate::Failure;
 use crate::args::{Args, Trial};
@@ -60,11 +60,26 @@ pub(crate) fn train(
     let vars = VarMap::new();
     let model = Model::seeded(&vars, size, corpus.characters(), trial.seed)?;
     let exchange = args.exchange(trial);
-    let mut shared = SharedVars::new(strategy, &vars, &exchange, CommunicationDtype::F32)?;
+    let warm_up = Exchange {
+        method: Method::Ddp,
+        ..exchange
+    };
+    let join = |how: &Exchange, strategy: &mut MultiWorkerMirroredStrategy| {
+        SharedVars::new(strategy, &vars, how, CommunicationDtype::F32)
+    };
+    let beginning = if args.warm_up > 0 {
+        &warm_up
+    } else {
+        &exchange
+    };
+    let mut shared = join(beginning, strategy)?;
     let mut inner = AdamW::new(&vars)?;
     let first = strategy.rank().index() * ROWS;
     let (sent, began) = (sent()?, Instant::now());
     for step in 0..args.steps {
+        if step > 0 && step == args.warm_up {
+            shared = join(&exchange, strategy)?;
+        }
         let rows = corpus.batch(trial.seed, step, first..first + ROWS);
         let loss = model.loss(&rows)?;
         let mut gradients = loss.backward()?;

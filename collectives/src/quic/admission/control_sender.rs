@@ -19,11 +19,18 @@ const FAREWELL: Duration = Duration::from_millis(250);
 /// Control goes before the bytes of operations, which may be many.
 const FIRST: i32 = 1;
 
+/// What becomes of connections on which all is said.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum After {
+    Close,
+    /// One that may serve the next epoch.
+    MayStay,
+}
+
 /// Tells a member what the driver has for it, up to the last word.
 pub(super) struct ControlSender {
     connections: Vec<Connection>,
-    /// Whether the connection may serve the next epoch.
-    may_stay: bool,
+    after: After,
     /// Taken for the last word.
     open_stream: Option<OpenStream>,
     /// Ends when that is confirmed, or not to be.
@@ -65,12 +72,12 @@ impl Drop for Parted {
 }
 
 impl ControlSender {
-    pub(super) fn new(control: SendStream, connections: Vec<Connection>, may_stay: bool) -> Self {
+    pub(super) fn new(control: SendStream, connections: Vec<Connection>, after: After) -> Self {
         let (messages, outgoing) = mpsc::channel(WAITING);
         let confirmed = spawn(send_all(control, outgoing));
         Self {
             connections,
-            may_stay,
+            after,
             open_stream: Some(OpenStream {
                 messages,
                 confirmed,
@@ -114,7 +121,7 @@ impl ControlSender {
         };
         let is_queued = last.is_none_or(|word| open_stream.messages.try_send(word).is_ok());
         drop(open_stream.messages);
-        let stays = self.may_stay && is_queued && code != UNNEEDED;
+        let stays = self.after == After::MayStay && is_queued && code != UNNEEDED;
         self.farewell = Some(spawn(async move {
             let confirmed = timeout(FAREWELL, open_stream.confirmed).await;
             (stays && matches!(confirmed, Ok(Ok(true)))).then_some(parted)

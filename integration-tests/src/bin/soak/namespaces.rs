@@ -89,6 +89,20 @@ impl Namespaces {
         }
     }
 
+    #[allow(dead_code, reason = "tests have this file too, and alone call it")]
+    /// Loses all packets between this rank and all others, whose devices notice nothing.
+    pub(crate) fn unplug(&self, rank: usize) -> io::Result<()> {
+        self.bridge
+            .configure(&format!("link set link{rank} nomaster\n"))
+    }
+
+    #[allow(dead_code, reason = "tests have this file too, and alone call it")]
+    /// Ends what [`unplug`](Self::unplug) has begun.
+    pub(crate) fn plug_in(&self, rank: usize) -> io::Result<()> {
+        self.bridge
+            .configure(&format!("link set link{rank} master bridge\n"))
+    }
+
     #[allow(dead_code, reason = "tests have this file too, and do not call it")]
     /// Lets nothing through any more between this rank and all others.
     pub(crate) fn cut(&self, rank: usize) -> io::Result<()> {

@@ -67,7 +67,7 @@ fn the_last_word_arrives_however_many_bytes_wait_to_be_sent() {
             let [(dialled, _dialler), (accepted, _listener)] = pair().await;
             let (control, _) = dialled.open_bi().await.unwrap();
             let (mut data, _) = dialled.open_bi().await.unwrap();
-            let mut control_sender = ControlSender::new(control, vec![dialled], false);
+            let mut control_sender = ControlSender::new(control, vec![dialled], After::Close);
             control_sender.tell(Message::Heartbeat);
             data.write_all(&vec![1; LONG]).await.unwrap();
             for _ in 0..pause {
@@ -93,7 +93,7 @@ fn who_has_ended_is_not_waited_for() {
     runtime.block_on(async {
         let [(dialled, _dialler), (accepted, _listener)] = pair().await;
         let (control, _) = dialled.open_bi().await.unwrap();
-        let mut control_sender = ControlSender::new(control, vec![dialled], false);
+        let mut control_sender = ControlSender::new(control, vec![dialled], After::Close);
         control_sender.hang_up(ABORT);
         // Nothing is left to say, nor to wait for.
         control_sender.part(ABORT, Some(word()));
@@ -110,7 +110,8 @@ fn a_connection_that_may_stay_is_left_open_once_all_is_said_and_ends_with_what_i
         for (is_queued, is_kept) in [(true, true), (true, false), (false, false)] {
             let [(dialled, _dialler), (accepted, _listener)] = pair().await;
             let (control, _) = dialled.open_bi().await.unwrap();
-            let mut control_sender = ControlSender::new(control, vec![dialled.clone()], true);
+            let mut control_sender =
+                ControlSender::new(control, vec![dialled.clone()], After::MayStay);
             if !is_queued {
                 (0..WAITING).for_each(|_| control_sender.tell(Message::Heartbeat));
             }

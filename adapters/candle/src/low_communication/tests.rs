@@ -1,0 +1,127 @@
+//! What workers have after a restart.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::thread;
+use std::time::Duration;
+
+use candle_core::{DType, Device, Tensor};
+use candle_nn::{Init, Optimizer, SGD};
+use meshwork_collectives::Group;
+use meshwork_strategy::low_communication::Quorum;
+use meshwork_strategy::{Compression, Cursor, Rounding};
+
+use super::*;
+
+fn model(value: f64) -> VarMap {
+    let model = VarMap::new();
+    for (name, length) in [("row", 7), ("long", 200)] {
+        model
+            .get(length, name, Init::Const(value), DType::F32, &Device::Cpu)
+            .unwrap();
+    }
+    model
+}
+
+fn bits(model: &VarMap) -> Vec<u32> {
+    let vars = crate::values::by_name(model);
+    let values = vars
+        .iter()
+        .flat_map(|(_, var)| var.to_vec1::<f32>().unwrap());
+    values.map(f32::to_bits).collect()
+}
+
+/// Towards a goal that differs from worker to worker and step to step.
+fn inner_step(model: &VarMap, worker: usize, step: u64) {
+    let goal = |at: usize| ((at + worker * 31) as f32 + step as f32 * 0.3).cos();
+    let mut inner = SGD::new(model.all_vars(), 0.125).unwrap();
+    for (_, var) in crate::values::by_name(model) {
+        let goal: Vec<f32> = (0..var.elem_count()).map(goal).collect();
+        let goal = Tensor::from_slice(&goal, var.shape(), &Device::Cpu).unwrap();
+        let loss = (var.as_tensor() - goal).unwrap().sqr().unwrap();
+        inner.backward_step(&loss.sum_all().unwrap()).unwrap();
+    }
+}
+
+fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let program = &program;
+        let groups = Group::local(world).unwrap().into_iter();
+        let strategies =
+            groups.map(|group| MultiWorkerMirroredStrategy::from_group(group).unwrap());
+        let ranks: Vec<_> = strategies
+            .map(|strategy| scope.spawn(move || program(strategy)))
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+fn streaming() -> LowCommunication {
+    LowCommunication::new(NonZeroU32::new(6).unwrap())
+        .with_fragments(NonZeroUsize::new(2).unwrap())
+        .with_delay(2)
+        .with_local_share(0.5)
+        .with_compression(Compression::Int8(Rounding::Nearest))
+}
+
+#[test]
+fn a_restart_after_any_step_goes_on_with_the_same_bits() {
+    let steps = 14;
+    let trained = |restart: u64| {
+        each(2, |mut strategy| {
+            let (worker, mut vars) = (strategy.rank().index(), model(0.5));
+            let made = LowCommunicationVars::new(&mut strategy, &vars, streaming());
+            let mut outer = made.unwrap();
+            for step in 1..=steps {
+                inner_step(&vars, worker, step);
+                outer.step(&mut strategy).unwrap();
+                if step == restart {
+                    let snapshot = Snapshot::new(step, Cursor::start());
+                    let snapshot = outer.save(&mut strategy, snapshot).unwrap();
+                    vars = model(9.0);
+                    let restored =
+                        LowCommunicationVars::restore(&mut strategy, &vars, streaming(), &snapshot);
+                    outer = restored.unwrap();
+                }
+            }
+            outer.finish(&mut strategy).unwrap();
+            strategy.leave().unwrap();
+            bits(&vars)
+        })
+    };
+    let expected = trained(0);
+    assert_eq!(expected[0], expected[1]);
+    for restart in 1..steps {
+        assert!(
+            trained(restart) == expected,
+            "restarted after step {restart}"
+        );
+    }
+}
+
+#[test]
+fn one_snapshot_of_a_training_with_a_quorum_restores_all() {
+    let quorum = Quorum::new(NonZeroUsize::new(2).unwrap(), Duration::from_secs(60));
+    let ended = each(2, |strategy| {
+        let (worker, vars) = (strategy.rank().index(), model(0.5));
+        let mut outer = QuorumVars::new(strategy, &vars, streaming(), quorum).unwrap();
+        for step in 1..=12 {
+            inner_step(&vars, worker, step);
+            outer.step().unwrap();
+        }
+        outer.finish().unwrap();
+        let saved = outer.outer().save(Snapshot::new(12, Cursor::start()));
+        outer.into_strategy().leave().unwrap();
+        (bits(&vars), saved.unwrap().to_bytes().unwrap())
+    });
+    let restored = each(2, |strategy| {
+        let snapshot = Snapshot::from_bytes(&ended[0].1).unwrap();
+        let vars = model(9.0);
+        let made = QuorumVars::restore(strategy, &vars, streaming(), quorum, &snapshot);
+        let mut outer = made.unwrap();
+        outer.finish().unwrap();
+        outer.into_strategy().leave().unwrap();
+        bits(&vars)
+    });
+    assert_eq!(restored, [ended[0].0.clone(), ended[1].0.clone()]);
+    assert_eq!(restored[0], restored[1]);
+}
