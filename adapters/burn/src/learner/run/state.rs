@@ -17,6 +17,7 @@ use meshwork_strategy::{Rank, Snapshot};
 
 use super::deal::{Deal, Part};
 use super::feed::Cuts;
+use crate::optimizer::in_order;
 use crate::{Error, MirroredParams};
 
 /// Where a training is; the same on all workers between two steps.
@@ -162,8 +163,7 @@ pub(super) fn save_learner<M: LearnerModel>(
     snapshot: Snapshot,
 ) -> Result<Snapshot, Error> {
     let [optimizer, scheduler] = records(learner, store);
-    // burn lists the parts of an optimizer in any order, and reads them back in one.
-    let optimizer = OptimizerRecord::from_bytes(optimizer?)?.into_bytes()?;
+    let optimizer = in_order(optimizer?)?;
     let snapshot = mirrored.save_trained(&learner.model(), snapshot)?;
     let snapshot = snapshot.with_bytes(OPTIMIZER, optimizer.to_vec())?;
     Ok(snapshot.with_bytes(SCHEDULER, scheduler?.to_vec())?)
