@@ -6,9 +6,10 @@
 //!               ── messages ─────────────────────────>
 //! ```
 //!
-//! The connections of the last epoch are closed, or kept for the next, so whom the agreement needs is
-//! called on others, until those who are called have come here as well. Somebody who has no answer for a while, or is
-//! still at work and does not know yet, is alive as long as its process takes calls.
+//! The connections of the last epoch are closed, or kept for the next, so whom the agreement needs
+//! is called on others, until those who are called have come here as well. Somebody who has no
+//! answer for a while, or is still at work and does not know yet, is alive as long as its process
+//! takes calls.
 
 mod accept;
 mod ask;
