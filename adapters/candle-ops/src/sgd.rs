@@ -11,7 +11,7 @@ use crate::storage::{is_ours, values, values_mut};
 /// gradient`, then `var ← var − rate · velocity`, as torch's `SGD` has it.
 ///
 /// The bits are those of candle's operations in this order; here they are written where the values
-/// are, and no memory is taken. A variable without a gradient coasts.
+/// are. A variable without a gradient coasts.
 ///
 /// ```
 /// use candle_core::{Device, Var};
