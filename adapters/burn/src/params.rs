@@ -18,8 +18,6 @@ use meshwork_strategy::{
 use crate::Error;
 #[cfg(feature = "cuda")]
 use crate::cuda::CudaGradients;
-#[cfg(feature = "train")]
-use crate::snapshot::add;
 use crate::snapshot::restore_known;
 use crate::tensor::{slice, slice_mut};
 use crate::visits::{Found, Give, Hash, Slot, Take, places_of, survey};
@@ -347,7 +345,7 @@ impl MirroredParams {
         Ok(restored.0)
     }
 
-    /// The same of those that are trained, as [`save_trained`](Self::save_trained) has added them.
+    /// The same of those that are trained, as [`save_trained`](crate::snapshot::save_trained) has added them.
     #[cfg(feature = "train")]
     pub(crate) fn restore_trained<M: Module>(
         &mut self,
@@ -360,21 +358,6 @@ impl MirroredParams {
         self.places.retain(|id, _| !trained.contains_key(id));
         self.places.extend(restored.1);
         Ok(restored.0)
-    }
-
-    /// Adds the values of all parameters that are trained to `snapshot`, and their ids.
-    #[cfg(feature = "train")]
-    pub(crate) fn save_trained<M: Module>(
-        &mut self,
-        module: &M,
-        mut snapshot: Snapshot,
-    ) -> Result<Snapshot, Error> {
-        for found in survey(module, &mut self.path)? {
-            if found.is_trained {
-                snapshot = add(&found, snapshot)?;
-            }
-        }
-        Ok(snapshot)
     }
 
     /// Puts a gradient where it is reduced from. What is given back is its memory, for the sum, or

@@ -10,18 +10,26 @@ use crate::visits::{Found, places_of, survey};
 use crate::walk::{Path, Place, with_values};
 
 /// Adds all parameters of `module` to `snapshot`.
-pub(crate) fn save<M: Module>(module: &M, mut snapshot: Snapshot) -> Result<Snapshot, Error> {
-    for found in survey(module, &mut Path::default())? {
-        snapshot = add(&found, snapshot)?;
-    }
-    Ok(snapshot)
+pub(crate) fn save<M: Module>(module: &M, snapshot: Snapshot) -> Result<Snapshot, Error> {
+    add_all(survey(module, &mut Path::default())?, snapshot)
 }
 
-/// Adds one parameter.
-pub(crate) fn add(found: &Found, snapshot: Snapshot) -> Result<Snapshot, Error> {
-    let id = found.id.val().to_string();
-    let snapshot = snapshot.with_array(&found.spec, &found.values)?;
-    Ok(snapshot.with_text(id_key(&found.spec), id))
+/// Adds those that are trained.
+#[cfg(feature = "train")]
+pub(crate) fn save_trained<M: Module>(module: &M, snapshot: Snapshot) -> Result<Snapshot, Error> {
+    let mut found = survey(module, &mut Path::default())?;
+    found.retain(|found| found.is_trained);
+    add_all(found, snapshot)
+}
+
+fn add_all(found: Vec<Found>, mut snapshot: Snapshot) -> Result<Snapshot, Error> {
+    for found in found {
+        let id = found.id.val().to_string();
+        snapshot = snapshot
+            .with_array(&found.spec, &found.values)?
+            .with_text(id_key(&found.spec), id);
+    }
+    Ok(snapshot)
 }
 
 /// The module with values and ids from `snapshot`.

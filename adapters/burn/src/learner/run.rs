@@ -262,8 +262,7 @@ where
         let snapshot = Snapshot::new(self.state.steps, Cursor::start());
         let cuts = [self.train.cuts(), self.valid.cuts()];
         let snapshot = self.state.save(cuts, snapshot)?;
-        let mirrored = self.mirrored.as_mut().expect("the workers have met");
-        state::save_learner(&self.learner, &self.components.store, mirrored, snapshot)
+        state::save_learner(&self.learner, &self.components.store, snapshot)
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
@@ -284,8 +283,8 @@ where
         self.attempt = Attempt::new();
         self.gradients.forget();
         self.worker.flow = None;
-        self.train.follow(train, self.worker.rank);
-        self.valid.follow(valid, self.worker.rank);
+        self.train.follow(train, self.worker.rank)?;
+        self.valid.follow(valid, self.worker.rank)?;
         let mirrored = self.mirrored.as_mut().expect("the workers have met");
         state::restore_learner(&mut self.learner, mirrored, snapshot)?;
         self.state = state;

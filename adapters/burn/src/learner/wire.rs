@@ -99,6 +99,28 @@ impl Told {
     }
 }
 
+/// A worker's own part, as a place in it, and the batches that it holds, of so many parts.
+pub(super) fn parse_places(
+    bytes: &[u8],
+    parts: usize,
+    rank: Rank,
+) -> Result<(Option<usize>, Vec<Place>), Error> {
+    let (places, rest) = bytes.as_chunks();
+    let mut places = places.iter().map(|place| Place::of_bytes(*place));
+    let own = places.next().map(|own| own.map(|own| own.part));
+    let held: Option<Vec<Place>> = places.collect();
+    match (own, held) {
+        (Some(own), Some(held))
+            if rest.is_empty()
+                && own.is_none_or(|part| part < parts)
+                && held.iter().all(|place| place.part < parts) =>
+        {
+            Ok((own, held))
+        }
+        (_, _) => Err(Error::OutputForm { rank }),
+    }
+}
+
 const NOWHERE: [u8; 8] = [u8::MAX; 8];
 
 struct Reader<'a> {
@@ -197,6 +219,27 @@ mod tests {
                 field(Join::Rows, Element::Float, &[0, 7], &[]),
             ],
         }
+    }
+
+    #[test]
+    fn places_are_read_back_and_none_of_parts_that_there_are_not() {
+        let place = |part, batch| Some(Place { part, batch });
+        let bytes = |places: &[Option<Place>]| -> Vec<u8> {
+            places.iter().copied().flat_map(Place::to_bytes).collect()
+        };
+        let read = |places: &[Option<Place>]| parse_places(&bytes(places), 3, Rank::CHIEF);
+        let (own, held) = read(&[place(2, 0), place(1, 7)]).unwrap();
+        assert_eq!((own, held), (Some(2), vec![Place { part: 1, batch: 7 }]));
+        assert_eq!(read(&[None]).unwrap(), (None, Vec::new()));
+        for wrong in [&[][..], &[place(3, 0)], &[None, place(3, 0)], &[None, None]] {
+            let error = read(wrong).unwrap_err();
+            assert!(
+                matches!(error, Error::OutputForm { rank: Rank::CHIEF }),
+                "{error}"
+            );
+        }
+        parse_places(&bytes(&[None])[..7], 3, Rank::CHIEF).unwrap_err();
+        parse_places(&[bytes(&[None]), vec![0]].concat(), 3, Rank::CHIEF).unwrap_err();
     }
 
     #[test]

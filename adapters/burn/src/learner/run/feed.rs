@@ -94,15 +94,21 @@ impl<'a, I> Feed<'a, I> {
     }
 
     /// Goes on where another worker is.
-    pub(super) fn follow(&mut self, cuts: Cuts, rank: Rank) {
+    ///
+    /// # Errors
+    /// [`Error::OutputForm`] where that has not cut the data as this one has.
+    pub(super) fn follow(&mut self, cuts: Cuts, rank: Rank) -> Result<(), Error> {
         if self.cuts == cuts {
-            return;
+            return Ok(());
         }
-        for workers in &cuts.parts[self.cuts.parts.len()..] {
+        let more = cuts.parts.strip_prefix(self.cuts.parts.as_slice());
+        let more = more.ok_or(Error::OutputForm { rank: Rank::CHIEF })?;
+        for workers in more {
             self.cut(*workers, rank);
         }
         self.cuts = cuts;
         self.readers.clear();
+        Ok(())
     }
 
     fn cut(&mut self, parts: usize, rank: Rank) {

@@ -4,7 +4,7 @@ use burn_train::{EventProcessorTraining, InferenceStep, LearnerModel, TrainStep}
 use meshwork_strategy::{MultiWorkerMirroredStrategy, Rank};
 
 use super::super::fields::GatherOutput;
-use super::super::wire::Place;
+use super::super::wire::{Place, parse_places};
 use super::state::Stage;
 use super::step::Flow;
 use super::teller::Split;
@@ -30,18 +30,8 @@ where
         let all = strategy.run(|replica| Ok::<_, Error>(replica.all_gather_bytes(&told)?))?;
         let (mut owners, mut held) = (Vec::new(), Vec::new());
         for (rank, told) in (0..).map(Rank::new).zip(all.into_first()) {
-            let mut places = told
-                .as_chunks()
-                .0
-                .iter()
-                .map(|place| Place::of_bytes(*place));
-            let own = places.next().ok_or(Error::OutputForm { rank })?;
-            owners.push(own.map(|own| own.part));
-            let of_rank: Vec<Place> = places.flatten().collect();
-            let parts = self.state.deal.parts.len();
-            if of_rank.iter().any(|place| place.part >= parts) {
-                return Err(Error::OutputForm { rank });
-            }
+            let (own, of_rank) = parse_places(&told, self.state.deal.parts.len(), rank)?;
+            owners.push(own);
             held.extend(of_rank);
         }
         self.state.deal.regroup(owners, &held);

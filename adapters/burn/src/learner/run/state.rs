@@ -18,6 +18,7 @@ use meshwork_strategy::{Rank, Snapshot};
 use super::deal::{Deal, Part};
 use super::feed::Cuts;
 use crate::optimizer::in_order;
+use crate::snapshot::save_trained;
 use crate::{Error, MirroredParams};
 
 /// Where a training is; the same on all workers between two steps.
@@ -118,7 +119,8 @@ impl State {
         let mut cuts = || {
             let ((parts, _), (passes, is_over)) = (list()?, list()?);
             let [passes] = passes.try_into().ok()?;
-            Some((Cuts { parts, passes }, is_over))
+            let is_cut = parts.iter().all(|parts| *parts > 0);
+            is_cut.then_some((Cuts { parts, passes }, is_over))
         };
         let ((train, _), (valid, mut is_over)) = (cuts()?, cuts()?);
         let mut parts = Vec::new();
@@ -159,12 +161,11 @@ impl State {
 pub(super) fn save_learner<M: LearnerModel>(
     learner: &Learner<M>,
     store: &EventStoreClient,
-    mirrored: &mut MirroredParams,
     snapshot: Snapshot,
 ) -> Result<Snapshot, Error> {
     let [optimizer, scheduler] = records(learner, store);
     let optimizer = in_order(optimizer?)?;
-    let snapshot = mirrored.save_trained(&learner.model(), snapshot)?;
+    let snapshot = save_trained(&learner.model(), snapshot)?;
     let snapshot = snapshot.with_bytes(OPTIMIZER, optimizer.to_vec())?;
     Ok(snapshot.with_bytes(SCHEDULER, scheduler?.to_vec())?)
 }
@@ -274,6 +275,10 @@ mod tests {
         assert_eq!(read_cuts, cuts);
         assert_eq!((read.stage, &read.deal), (state.stage, &state.deal));
         assert_eq!(read.to_words([&cuts[0], &cuts[1]]), words);
+        // Into no parts at all.
+        let mut uncut = words.clone();
+        uncut[5] = 0;
+        assert!(State::of_words(&uncut, 0).is_none());
         for len in 0..words.len() {
             let cut = State::of_words(&words[..len], 0);
             assert!(cut.is_none_or(|(cut, _)| cut.deal.parts.len() < 2), "{len}");
