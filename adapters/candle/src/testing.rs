@@ -1,12 +1,28 @@
-//! Workers that are threads, and can be lost, for tests of several modules.
+//! Workers that are threads, for tests of several modules: of one process, or such that can be lost.
 
 use std::thread;
 
-use meshwork_collectives::TwoMemberPolicy;
+use meshwork_collectives::{Group, TwoMemberPolicy};
 use meshwork_strategy::{
     CommunicationOptions, JobSecret, JoinMode, MultiWorkerMirroredStrategy, TfConfigResolver,
 };
 use meshwork_testing::free_addresses;
+
+/// Runs a program on so many workers of this process.
+pub(crate) fn each<R: Send>(
+    world: u32,
+    program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
+) -> Vec<R> {
+    thread::scope(|scope| {
+        let program = &program;
+        let start = |group: Group| {
+            scope.spawn(move || program(MultiWorkerMirroredStrategy::from_group(group).unwrap()))
+        };
+        let groups = Group::local(world).unwrap().into_iter();
+        let ranks: Vec<_> = groups.map(start).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
 
 /// How workers find each other.
 pub(crate) struct Job {

@@ -3,19 +3,17 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Barrier;
-use std::thread;
 use std::time::Duration;
 
 use burn_core as burn;
 use burn_core::module::{Param, RunningState};
 use burn_core::tensor::{Device, Tensor, TensorData};
 use burn_optim::{AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
-use meshwork_collectives::Group;
 use meshwork_strategy::low_communication::Quorum;
 use meshwork_strategy::{Compression, Cursor, JoinMode, Rounding};
 
 use super::*;
-use crate::testing::elastic;
+use crate::testing::{each, elastic};
 use crate::{restore_optimizer, save_optimizer};
 
 const ELEMENTS: usize = 300 + 6;
@@ -76,19 +74,6 @@ fn goal(worker: usize, step: u64) -> Vec<f32> {
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
-}
-
-fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let groups = Group::local(world).unwrap().into_iter();
-        let strategies =
-            groups.map(|group| MultiWorkerMirroredStrategy::from_group(group).unwrap());
-        let ranks: Vec<_> = strategies
-            .map(|strategy| scope.spawn(move || program(strategy)))
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
 }
 
 fn whole() -> LowCommunication {

@@ -3,17 +3,15 @@
 
 mod survivors;
 
-use std::thread;
-
 use burn_core as burn;
 use burn_core::module::{Param, RunningState};
 use burn_core::tensor::{Device, Tensor};
 use burn_optim::AdamWConfig;
-use meshwork_collectives::Group;
 use meshwork_strategy::sharded::{AdamW, Shard};
 
 use super::*;
 use crate::MirroredParams;
+use crate::testing::each;
 
 const KINDS: [Shard; 3] = [Shard::Nothing, Shard::Optimizer, Shard::Gradients];
 
@@ -64,19 +62,6 @@ impl Network {
             of(self.mean.value()),
         ]
     }
-}
-
-fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let groups = Group::local(world).unwrap().into_iter();
-        let strategies =
-            groups.map(|group| MultiWorkerMirroredStrategy::from_group(group).unwrap());
-        let ranks: Vec<_> = strategies
-            .map(|strategy| scope.spawn(move || program(strategy)))
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
 }
 
 fn adamw() -> AdamW {

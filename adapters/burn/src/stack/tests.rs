@@ -11,6 +11,7 @@ use meshwork_collectives::Group;
 use meshwork_strategy::sharded::{AdamW, Sgd, Shard};
 
 use super::*;
+use crate::testing::each;
 
 const KINDS: [Shard; 4] = [
     Shard::Nothing,
@@ -114,18 +115,6 @@ fn tokens(step: usize, worker: usize) -> Tensor<2, Int> {
 
 fn loss(output: Tensor<3>) -> Tensor<1> {
     (output - 0.5).square().mean()
-}
-
-fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let start = |group: Group| {
-            scope.spawn(move || program(MultiWorkerMirroredStrategy::from_group(group).unwrap()))
-        };
-        let groups = Group::local(world).unwrap().into_iter();
-        let ranks: Vec<_> = groups.map(start).collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
 }
 
 fn step(

@@ -2,31 +2,14 @@
 //! parts and with none, against one worker that has all samples; running statistics kept, given and
 //! taken back; and what is refused.
 
-use std::thread;
-
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Var};
 use candle_nn::{BatchNormConfig, VarMap, batch_norm};
-use meshwork_collectives::Group;
 use meshwork_strategy::{CommunicationOptions, Cursor};
 
 use super::*;
 use crate::MirroredVars;
-
-fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let ranks: Vec<_> = Group::local(world)
-            .unwrap()
-            .into_iter()
-            .map(|group| {
-                scope
-                    .spawn(move || program(MultiWorkerMirroredStrategy::from_group(group).unwrap()))
-            })
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
-}
+use crate::testing::each;
 
 fn builder(vars: &VarMap) -> VarBuilder<'static> {
     VarBuilder::from_varmap(vars, DType::F32, &Device::Cpu)

@@ -1,27 +1,12 @@
 //! Wrapped optimizers with workers that are threads of one process, against one worker that has the
 //! batches of all; models and losses that differ.
 
-use std::thread;
-
 use candle_core::{DType, Device};
 use candle_nn::{AdamW, Linear, Module, ParamsAdamW, SGD, VarBuilder, linear};
-use meshwork_collectives::Group;
 use meshwork_strategy::Rank;
 
 use super::*;
-
-fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let groups = Group::local(world).unwrap().into_iter();
-        let strategies =
-            groups.map(|group| MultiWorkerMirroredStrategy::from_group(group).unwrap());
-        let ranks: Vec<_> = strategies
-            .map(|strategy| scope.spawn(move || program(strategy)))
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
-}
+use crate::testing::each;
 
 /// A layer of 3 inputs and 2 outputs, with other values on each worker until they are mirrored.
 fn layer(own: usize) -> (VarMap, Linear) {

@@ -1,16 +1,15 @@
 //! What workers have after a restart.
 
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::thread;
 use std::time::Duration;
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::{Init, Optimizer, SGD};
-use meshwork_collectives::Group;
 use meshwork_strategy::low_communication::Quorum;
 use meshwork_strategy::{Compression, Cursor, Rounding};
 
 use super::*;
+use crate::testing::each;
 
 fn model(value: f64) -> VarMap {
     let model = VarMap::new();
@@ -40,19 +39,6 @@ fn inner_step(model: &VarMap, worker: usize, step: u64) {
         let loss = (var.as_tensor() - goal).unwrap().sqr().unwrap();
         inner.backward_step(&loss.sum_all().unwrap()).unwrap();
     }
-}
-
-fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let groups = Group::local(world).unwrap().into_iter();
-        let strategies =
-            groups.map(|group| MultiWorkerMirroredStrategy::from_group(group).unwrap());
-        let ranks: Vec<_> = strategies
-            .map(|strategy| scope.spawn(move || program(strategy)))
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
 }
 
 fn streaming() -> LowCommunication {

@@ -5,29 +5,15 @@ mod survivors;
 
 use std::num::NonZeroU32;
 use std::ops::Range;
-use std::thread;
 
 use candle_core::Device;
 use candle_nn::{Init, Linear, Module, Optimizer, ParamsAdamW, VarBuilder, linear};
-use meshwork_collectives::Group;
 use meshwork_strategy::sharded::{AdamW, Shard, ShardGroup};
 
 use super::*;
+use crate::testing::each;
 
 const KINDS: [Shard; 3] = [Shard::Nothing, Shard::Optimizer, Shard::Gradients];
-
-fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let groups = Group::local(world).unwrap().into_iter();
-        let strategies =
-            groups.map(|group| MultiWorkerMirroredStrategy::from_group(group).unwrap());
-        let ranks: Vec<_> = strategies
-            .map(|strategy| scope.spawn(move || program(strategy)))
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
-}
 
 /// Two layers with one weight, so that it has two uses, and a bias that has none.
 struct Model {

@@ -4,15 +4,14 @@
 mod survivors;
 
 use std::num::NonZeroU32;
-use std::thread;
 
 use candle_core::{Storage, Var};
 use candle_nn::{Linear, Module, VarBuilder, VarMap, linear, linear_no_bias};
-use meshwork_collectives::Group;
 use meshwork_strategy::sharded::{AdamW, Sgd, Shard};
 
 use super::*;
 use crate::Sharded;
+use crate::testing::each;
 use crate::values::by_name;
 
 const KINDS: [Shard; 4] = [
@@ -21,19 +20,6 @@ const KINDS: [Shard; 4] = [
     Shard::Gradients,
     Shard::Parameters,
 ];
-
-fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let groups = Group::local(world).unwrap().into_iter();
-        let strategies =
-            groups.map(|group| MultiWorkerMirroredStrategy::from_group(group).unwrap());
-        let ranks: Vec<_> = strategies
-            .map(|strategy| scope.spawn(move || program(strategy)))
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
-}
 
 /// A table of rows, and a parameter that has no use.
 struct Table {

@@ -1,29 +1,12 @@
 //! `MirroredVars` with workers that are threads of one process: weighted sums, hooked against plain
 //! backward passes bit for bit, buckets, changes of membership, snapshots and copies that diverge.
 
-use std::thread;
-
 use candle_core::Device;
 use candle_nn::{Init, Optimizer, SGD};
-use meshwork_collectives::Group;
 use meshwork_strategy::{CommunicationOptions, Cursor};
 
 use super::*;
-
-fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let ranks: Vec<_> = Group::local(world)
-            .unwrap()
-            .into_iter()
-            .map(|group| {
-                scope
-                    .spawn(move || program(MultiWorkerMirroredStrategy::from_group(group).unwrap()))
-            })
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
-}
+use crate::testing::each;
 
 fn model(initial: f64) -> VarMap {
     let model = VarMap::new();
