@@ -2,15 +2,16 @@
 //!
 //! Before its shard each rank sends one byte: the format, or that it has a value which is not
 //! finite. All ranks read the same bytes, so all return the same error, and the group goes on.
-//!
-//! Large buffers go in [pieces], so that the network and the processor work at the same time.
 
-mod pieces;
+use std::ops::Range;
 
 use super::collect::length;
 use super::{Group, Pending};
-use crate::{Compression, OperationError};
-use pieces::{Contribution, Exchange};
+use crate::compression::{Noise, shard};
+use crate::{Compression, OperationError, Rank};
+
+/// Stands before a shard whose rank has a value that is not finite.
+const NOT_FINITE: u8 = 0;
 
 impl Group {
     /// Replaces `buffer`, on every rank, by about the sum of all ranks' buffers and residuals, for
@@ -54,16 +55,23 @@ impl Group {
     ) -> Result<(), OperationError> {
         let exchange = Exchange::new(self, buffer.len(), compression);
         let Some(residual) = residual else {
-            let sum = exchange.sum(self, &mut Contribution::new(&exchange, buffer, None))?;
-            return exchange.gather(self, &sum, buffer);
+            let outgoing = exchange.compress_contribution(buffer);
+            let sum = exchange.sum(self, &outgoing)?;
+            return exchange.gather(self, &exchange.compress_sum(&sum), buffer);
         };
         let (found, expected) = (residual.len(), buffer.len());
         length("all_reduce_compressed", "residual", found, expected)?;
-        let mut contribution = Contribution::new(&exchange, buffer, Some(residual));
-        let sum = exchange.sum(self, &mut contribution)?;
-        let left_out = contribution.left_out;
-        exchange.gather(self, &sum, buffer)?;
-        residual.copy_from_slice(&left_out);
+        let mut contribution = buffer.to_vec();
+        for (one, left_out) in contribution.iter_mut().zip(residual.iter()) {
+            *one += left_out;
+        }
+        let outgoing = exchange.compress_contribution(&contribution);
+        let sum = exchange.sum(self, &outgoing)?;
+        exchange.gather(self, &exchange.compress_sum(&sum), buffer)?;
+        exchange.read_shards(self, &outgoing, residual)?;
+        for (left_out, contributed) in residual.iter_mut().zip(&contribution) {
+            *left_out = contributed - *left_out;
+        }
         let shard = exchange.shard(self.rank().index());
         let own = residual[shard.clone()].iter_mut();
         for ((left_out, sum), told) in own.zip(&sum).zip(&buffer[shard]) {
@@ -98,4 +106,158 @@ pub struct ErrorFeedback {
     pub buffer: Vec<f32>,
     /// What compression has left out so far.
     pub residual: Vec<f32>,
+}
+
+/// The sizes of one compressed all-reduce, and what each rank does in it.
+struct Exchange {
+    compression: Compression,
+    elements: usize,
+    world: usize,
+    rank: usize,
+    /// Bytes of each rank's shard, with what stands before it.
+    lengths: Vec<usize>,
+}
+
+impl Exchange {
+    fn new(group: &Group, elements: usize, compression: Compression) -> Self {
+        let (world, rank) = (group.world() as usize, group.rank().index());
+        let bytes = |rank| 1 + compression.compressed_len(shard(elements, world, rank).len());
+        Self {
+            compression,
+            elements,
+            world,
+            rank,
+            lengths: (0..world).map(bytes).collect(),
+        }
+    }
+
+    fn shard(&self, rank: usize) -> Range<usize> {
+        shard(self.elements, self.world, rank)
+    }
+
+    /// This rank's part in every shard, one after the other.
+    fn compress_contribution(&self, values: &[f32]) -> Vec<u8> {
+        let finite = is_finite(values);
+        let mut bytes = vec![NOT_FINITE; self.lengths.iter().sum()];
+        let mut rest = bytes.as_mut_slice();
+        for (to, length) in self.lengths.iter().enumerate() {
+            let (own, behind) = rest.split_at_mut(*length);
+            rest = behind;
+            if finite {
+                let shard = self.shard(to);
+                // Elements of different shards have different numbers.
+                let noise = self.noise(0, shard.start);
+                self.compress(&values[shard], own, noise);
+            }
+        }
+        bytes
+    }
+
+    /// Sends each rank its shard, and adds up what all have for this one's.
+    fn sum(&self, group: &mut Group, outgoing: &[u8]) -> Result<Vec<f32>, OperationError> {
+        let own = self.lengths[self.rank];
+        let mut incoming = vec![0; own * self.world];
+        let received = vec![own; self.world];
+        group.all_to_all_uneven(outgoing, &self.lengths, &mut incoming, &received)?;
+        let flag = |from: usize| incoming[from * own];
+        self.check_flags(flag, |rank| OperationError::NotFinite { rank })?;
+        let mut sum = vec![0.0; self.shard(self.rank).len()];
+        for (from, bytes) in Rank::all(group.world()).zip(incoming.chunks_exact(own)) {
+            self.read(group, from, bytes, &mut sum)?;
+        }
+        Ok(sum)
+    }
+
+    fn compress_sum(&self, sum: &[f32]) -> Vec<u8> {
+        let mut bytes = vec![NOT_FINITE; self.lengths[self.rank]];
+        if is_finite(sum) {
+            self.compress(sum, &mut bytes, self.noise(1, 0));
+        }
+        bytes
+    }
+
+    /// Replaces `result` by the sums of all shards.
+    fn gather(
+        &self,
+        group: &mut Group,
+        reduced: &[u8],
+        result: &mut [f32],
+    ) -> Result<(), OperationError> {
+        let mut all = vec![0; self.lengths.iter().sum()];
+        group.all_gather_uneven(reduced, &mut all, &self.lengths)?;
+        let flag = |from: usize| all[self.lengths[..from].iter().sum::<usize>()];
+        self.check_flags(flag, |rank| OperationError::SumNotFinite { rank })?;
+        self.read_shards(group, &all, result)
+    }
+
+    /// Replaces `values` by those of all shards.
+    fn read_shards(
+        &self,
+        group: &mut Group,
+        bytes: &[u8],
+        values: &mut [f32],
+    ) -> Result<(), OperationError> {
+        values.fill(0.0);
+        let mut rest = bytes;
+        for rank in Rank::all(group.world()) {
+            let (own, behind) = rest.split_at(self.lengths[rank.index()]);
+            rest = behind;
+            let shard = self.shard(rank.index());
+            self.read(group, rank, own, &mut values[shard])?;
+        }
+        Ok(())
+    }
+
+    /// Adds what `from` sent; one that sent something else ends the group.
+    fn read(
+        &self,
+        group: &mut Group,
+        from: Rank,
+        bytes: &[u8],
+        sum: &mut [f32],
+    ) -> Result<(), OperationError> {
+        self.compression.add(&bytes[1..], sum).map_err(|_| {
+            group.abort(format!(
+                "{from} sent a shard that is not compressed as {:?}",
+                self.compression
+            ))
+        })
+    }
+
+    fn check_flags(
+        &self,
+        flag: impl Fn(usize) -> u8,
+        not_finite: impl Fn(Rank) -> OperationError,
+    ) -> Result<(), OperationError> {
+        let ranks = || (0_u32..).map(Rank::new).take(self.world);
+        if let Some(rank) = ranks().find(|rank| flag(rank.index()) == NOT_FINITE) {
+            return Err(not_finite(rank));
+        }
+        match ranks().find(|rank| flag(rank.index()) != flag(0)) {
+            Some(peer) => Err(OperationError::CompressionDiffers { peer }),
+            None => Ok(()),
+        }
+    }
+
+    fn compress(&self, values: &[f32], bytes: &mut [u8], noise: Noise) {
+        let (flag, bytes) = bytes.split_at_mut(1);
+        flag[0] = self.compression.code();
+        self.compression.compress(values, bytes, noise);
+    }
+
+    fn noise(&self, stage: u64, first: usize) -> Noise {
+        Noise::new([
+            self.compression.seed(),
+            self.rank as u64,
+            stage,
+            first as u64,
+        ])
+    }
+}
+
+fn is_finite(values: &[f32]) -> bool {
+    // To the end, several at a time: nearly always all are.
+    values
+        .iter()
+        .fold(true, |all, value| all & value.is_finite())
 }
