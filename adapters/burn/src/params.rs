@@ -345,7 +345,8 @@ impl MirroredParams {
         Ok(restored.0)
     }
 
-    /// The same of those that are trained, as [`save_trained`](crate::snapshot::save_trained) has added them.
+    /// The same of those that are trained, as [`save_trained`](crate::snapshot::save_trained) has
+    /// added them.
     #[cfg(feature = "train")]
     pub(crate) fn restore_trained<M: Module>(
         &mut self,

@@ -1,4 +1,5 @@
-//! Workers that are threads, for tests of several modules: of one process, or such that can be lost.
+//! Workers that are threads, for tests of several modules: some that meet in memory, and some that
+//! can be lost.
 
 use std::thread;
 
@@ -8,7 +9,7 @@ use meshwork_strategy::{
 };
 use meshwork_testing::free_addresses;
 
-/// Runs a program on so many workers of this process.
+/// Runs a program on so many workers that meet in memory.
 pub(crate) fn each<R: Send>(
     world: u32,
     program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
