@@ -22,6 +22,8 @@ mod found;
 mod moves;
 #[path = "../../accel-tpu/tests/support/plugins.rs"]
 mod plugins;
+#[path = "accelerated/real_gpus.rs"]
+mod real_gpus;
 #[path = "accelerated/residence.rs"]
 mod residence;
 #[path = "accelerated/training.rs"]

@@ -45,7 +45,7 @@ fn layouts(mesh: &Mesh) -> Vec<Layout> {
 
 /// Relayouts between all pairs of layouts leave what they leave on the host, and bring nothing
 /// there.
-fn all_pairs_agree<A>(accelerator: &Arc<A>, shape: &[usize])
+pub(crate) fn all_pairs_agree<A>(accelerator: &Arc<A>, shape: &[usize])
 where
     A: Elementwise<Buffer: Sync> + Matmul + Arrange + Fold + NativeCollectives + 'static,
 {

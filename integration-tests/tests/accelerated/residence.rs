@@ -222,7 +222,7 @@ fn tensors_of_a_backend_that_was_replaced_go_on_with_the_new_one() {
 
 /// A layer as transformers have them: queries of the rows meet their keys, and take what they
 /// attend to; weights are cut as tensor parallelism cuts them.
-fn attention(context: &Context, mesh: &Mesh) -> DTensor<f32> {
+pub(crate) fn attention(context: &Context, mesh: &Mesh) -> DTensor<f32> {
     let place = |shape: &[usize], seed, names: &[&str]| {
         let layout = Layout::from_names(names.iter().copied(), mesh).unwrap();
         let array: ArrayD<f32> = numbers(shape, seed);

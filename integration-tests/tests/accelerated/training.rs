@@ -165,7 +165,7 @@ fn learned(weights: &[Vec<f32>]) -> &[f32] {
 }
 
 /// The same but for the order of sums.
-fn agree(found: &[Vec<f32>; 2], expected: &[Vec<f32>; 2]) {
+pub(crate) fn agree(found: &[Vec<f32>; 2], expected: &[Vec<f32>; 2]) {
     for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
         assert!((found - expected).abs() < 1e-5, "{found}, not {expected}");
     }
@@ -208,7 +208,7 @@ fn each<R: Send>(world: u32, train: impl Fn(Group) -> R + Sync) -> Vec<R> {
 
 /// The weights of two workers with one device each, then of two with two, on all of which they are
 /// alike.
-fn trained<A>(accelerator: &A) -> [Vec<f32>; 2]
+pub(crate) fn trained<A>(accelerator: &A) -> [Vec<f32>; 2]
 where
     A: Elementwise + Matmul + NativeCollectives + Sync,
     A::Buffer: 'static,
