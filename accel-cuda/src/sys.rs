@@ -5,7 +5,8 @@
 //!   shared (a library, loaded)  ──>  driver, compiler, collectives, blas (its functions, as a table)
 //!                                        │
 //!   gpu ── stream ── memory ── slot      v      owners: safe to use, freed when dropped
-//!     └─── module (kernels)            calls, each return code looked at
+//!    ├──── module (kernels)            calls, each return code looked at
+//!    └──── pool (of memory)
 //! ```
 //!
 //! Nothing outside this module is unsafe, and no pointer leaves it.
@@ -20,6 +21,7 @@ pub(crate) mod gpu;
 pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod pinned;
+mod pool;
 mod shared_library;
 pub(crate) mod slot;
 pub(crate) mod stream;

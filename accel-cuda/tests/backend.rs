@@ -53,6 +53,33 @@ fn one_device_for_each_gpu_conforms_and_leaves_nothing() {
 }
 
 #[test]
+fn gpus_without_pools_conform_and_leave_nothing() {
+    let fake = Fake::new().set("cuda", "fake_pools", 0);
+    let accelerator = fake.open();
+    conformance::check_live_buffers(&accelerator);
+    conformance::check_arrangement(&accelerator);
+    let buffer = with(&accelerator, 0, &[1.0; 1000]);
+    drop(buffer);
+    assert_eq!(fake.count(Count::Memories), 0, "freed at once");
+    drop(accelerator);
+    fake.is_clean();
+}
+
+#[test]
+fn freeing_waits_for_nothing_and_what_is_still_to_be_freed_is_room() {
+    let fake = Fake::new();
+    let accelerator = fake.open();
+    let most = || accelerator.allocate(device(0), ElementType::U8, 40 << 20);
+    let first = most().expect("64 MiB");
+    drop(first);
+    assert_eq!(fake.count(Count::Memories), 1, "the GPU has not got there");
+    let second = most().expect("what the GPU is to free is room");
+    assert!(most().is_err(), "only 64 MiB");
+    drop((second, accelerator));
+    fake.is_clean();
+}
+
+#[test]
 fn arithmetic_and_arrangement_conform_and_leave_nothing() {
     let fake = Fake::new();
     let accelerator = fake.open();
@@ -247,7 +274,10 @@ fn every_call_of_the_driver_may_fail_and_nothing_is_left() {
         "cuDeviceGetAttribute",
         "cuDeviceTotalMem_v2",
         "cuDevicePrimaryCtxRetain",
-        "cuMemAlloc_v2",
+        "cuDeviceGetDefaultMemPool",
+        "cuMemPoolSetAttribute",
+        "cuMemPoolGetAttribute",
+        "cuMemAllocAsync",
         "cuMemHostAlloc",
         "cuMemsetD8Async",
         "cuMemcpyHtoDAsync_v2",
@@ -290,6 +320,7 @@ fn every_call_of_the_driver_may_fail_and_nothing_is_left() {
 fn everything(fake: &Fake) -> Result<(), cuda::Error> {
     let two = NonZeroUsize::new(2).expect("not 0");
     let accelerator = CudaAccelerator::open(&fake.config().with_logical_devices(two))?;
+    accelerator.memory(device(0))?;
     let values = [1.0_f32, 2.0, 3.0];
     let mut buffers = Vec::new();
     for at in 0..4 {

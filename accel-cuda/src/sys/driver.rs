@@ -16,6 +16,7 @@ pub(super) type StreamHandle = Handle<sys::CUstream_st>;
 pub(super) type EventHandle = Handle<sys::CUevent_st>;
 pub(super) type ModuleHandle = Handle<sys::CUmod_st>;
 pub(super) type FunctionHandle = Handle<sys::CUfunc_st>;
+pub(super) type PoolHandle = Handle<sys::CUmemPoolHandle_st>;
 
 table! {
     /// The functions of the driver that this crate calls.
@@ -32,9 +33,16 @@ table! {
         cuDevicePrimaryCtxRelease_v2(_);
         cuCtxPushCurrent_v2(_);
         cuCtxPopCurrent_v2(_);
+        cuCtxSynchronize();
         cuMemGetInfo_v2(_, _);
         cuMemAlloc_v2(_, _);
         cuMemFree_v2(_);
+        cuDeviceGetDefaultMemPool(_, _);
+        cuMemPoolGetAttribute(_, _, _);
+        cuMemPoolSetAttribute(_, _, _);
+        cuMemPoolTrimTo(_, _);
+        cuMemAllocAsync(_, _, _);
+        cuMemFreeAsync(_, _);
         cuPointerGetAttribute(_, _, _);
         cuMemHostAlloc(_, _, _);
         cuMemFreeHost(_);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::driver::{ContextHandle, Driver, sys};
 use super::foreign::call;
+use super::pool::Pool;
 use crate::error::Failure;
 use crate::target::Capability;
 
@@ -109,12 +110,18 @@ pub(crate) struct Gpu {
     card: VisibleGpu,
     pub(super) driver: Arc<Driver>,
     pub(super) context: ContextHandle,
+    /// Where its memory comes from; `None` if the driver has no pools of it.
+    pool: Option<Pool>,
 }
 
 impl Gpu {
     /// Makes a GPU ready to work.
     pub(crate) fn open(card: VisibleGpu) -> Result<Arc<Self>, Failure> {
         let driver = card.driver.clone();
+        let pool = match card.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? {
+            0 => None,
+            _ => Some(Pool::keeping(driver.clone(), card.device)?),
+        };
         let mut context = ContextHandle::NULL;
         // SAFETY: `context` is writable, and the device came from `cuDeviceGet`.
         unsafe {
@@ -127,6 +134,7 @@ impl Gpu {
             card,
             driver,
             context,
+            pool,
         }))
     }
 
@@ -146,7 +154,20 @@ impl Gpu {
         let (mut free, mut total) = (0, 0);
         // SAFETY: both are writable, and a context is current.
         unsafe { call!(self.driver, cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
-        Ok(free as u64)
+        let unused = self.pool.as_ref().map_or(Ok(0), Pool::unused)?;
+        Ok(free as u64 + unused)
+    }
+
+    /// Whether memory is allocated and freed in the order of a stream, without waiting for it.
+    pub(super) fn has_pool(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    /// Waits until everything that this process asked of the GPU is done.
+    pub(super) fn synchronize(&self) -> Result<(), Failure> {
+        let _here = self.enter()?;
+        // SAFETY: a context is current.
+        unsafe { call!(self.driver, cuCtxSynchronize()) }
     }
 
     /// Makes it the one that this thread works on, until what is returned is dropped.

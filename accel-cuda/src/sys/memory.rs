@@ -23,17 +23,13 @@ pub(crate) struct Memory {
 impl Memory {
     /// This many bytes, at least one; `None` where there is no room for them.
     pub(crate) fn allocate(stream: Arc<Stream>, bytes: usize) -> Result<Option<Self>, Failure> {
-        let gpu = &stream.gpu;
-        let here = gpu.enter()?;
-        let mut address = 0;
-        // SAFETY: `address` is writable, and a context is current.
-        let returned = unsafe { code_of!(gpu.driver, cuMemAlloc_v2(&raw mut address, bytes)) };
-        if returned.is(CUresult::CUDA_ERROR_OUT_OF_MEMORY) {
-            return Ok(None);
+        let mut address = address_of(&stream, bytes)?;
+        if address.is_none() && stream.gpu.has_pool() {
+            // What other streams have been asked to free may be enough.
+            stream.gpu.synchronize()?;
+            address = address_of(&stream, bytes)?;
         }
-        gpu.driver.check(returned)?;
-        drop(here);
-        Ok(Some(Self {
+        Ok(address.map(|address| Self {
             stream,
             address,
             bytes,
@@ -78,18 +74,42 @@ impl Memory {
 }
 
 impl Drop for Memory {
-    /// Waits for the work on it, as `cuMemFree` asks for; a failure could not be reported any more.
-    /// What was lent goes back without waiting.
+    /// In the order of the stream, which all other work on it follows and goes before; a failure
+    /// could not be reported any more. What was lent goes back.
     fn drop(&mut self) {
         if let Some(lender) = &self.lender {
             return lender.give_back(&self.stream);
         }
-        let _ = self.stream.synchronize();
-        let gpu = &self.stream.gpu;
+        let (gpu, address, stream) = (&self.stream.gpu, self.address, self.stream.handle.0);
         let Ok(_here) = gpu.enter() else { return };
+        if gpu.has_pool() {
+            // SAFETY: it came from `cuMemAllocAsync` and is freed once, after the work on it.
+            let _ = unsafe { call!(gpu.driver, cuMemFreeAsync(address, stream)) };
+            return;
+        }
+        let _ = self.stream.synchronize();
         // SAFETY: it came from `cuMemAlloc` and is freed once; no work on it is left.
-        let _ = unsafe { call!(gpu.driver, cuMemFree_v2(self.address)) };
+        let _ = unsafe { call!(gpu.driver, cuMemFree_v2(address)) };
     }
+}
+
+/// Where so many new bytes are, for work of `stream`; `None` where there is no room for them.
+fn address_of(stream: &Stream, bytes: usize) -> Result<Option<Address>, Failure> {
+    let gpu = &stream.gpu;
+    let _here = gpu.enter()?;
+    let mut address = 0;
+    let at = &raw mut address;
+    let returned = match gpu.has_pool() {
+        // SAFETY: `address` is writable, a context is current, and the stream is of it.
+        true => unsafe { code_of!(gpu.driver, cuMemAllocAsync(at, bytes, stream.handle.0)) },
+        // SAFETY: as above.
+        false => unsafe { code_of!(gpu.driver, cuMemAlloc_v2(at, bytes)) },
+    };
+    if returned.is(CUresult::CUDA_ERROR_OUT_OF_MEMORY) {
+        return Ok(None);
+    }
+    gpu.driver.check(returned)?;
+    Ok(Some(address))
 }
 
 /// Bytes of a [`Memory`], all of them inside it.

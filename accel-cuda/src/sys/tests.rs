@@ -136,6 +136,11 @@ fn the_driver_is_called_as_its_header_says() {
             CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+        }
+        driver::sys::CUmemPool_attribute {
+            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+            CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
         }
     };
     for (name, value) in [

@@ -20,7 +20,7 @@ enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DE
 #define MOST_GPUS 4
 
 /* What a test may change before the first call. */
-int fake_version = 13000, fake_gpus = 2;
+int fake_version = 13000, fake_gpus = 2, fake_pools = 1;
 
 #define GPU_BYTES (64ull << 20)
 
@@ -47,7 +47,7 @@ struct event { struct context *context; struct stream *stream; unsigned long lon
 
 struct work {
     struct work *next;
-    enum { SET, MOVE, KERNEL_CALL, WAIT } what;
+    enum { SET, MOVE, KERNEL_CALL, WAIT, FREE } what;
     unsigned long long number;
     void *to; const void *from; size_t size; int value;
     char name[48]; void *function; unsigned blocks, threads;
@@ -85,6 +85,7 @@ static int inside(const void *at, size_t size, struct context *context) {
 }
 
 static void run_until(struct stream *stream, unsigned long long until);
+static int release(void *at, int pinned);
 
 /* Whose threads are working together. */
 static struct work *now;
@@ -96,6 +97,7 @@ static void run_product(void) { ((product_kernel)now->function)(now->into, now->
 static void run(struct stream *stream, struct work *w) {
     (void)stream;
     if (w->what == WAIT) { if (w->other) run_until(w->other, w->until); return; }
+    if (w->what == FREE) { release(w->to, 0); return; }
     if (w->what == SET) { memset(w->to, w->value, w->size); return; }
     if (w->what == MOVE) { memmove(w->to, w->from, w->size); return; }
     if (!strncmp(w->name, "mw_reduce_", 10)) {
@@ -193,7 +195,7 @@ int cuDeviceGetPCIBusId(char *id, int len, int device) { BEGIN; snprintf(id, len
 int cuDeviceGetAttribute(int *value, int which, int device) {
     BEGIN;
     (void)device;
-    *value = which == 16 ? 2 : which == 75 ? 9 : which == 76 ? 0 : -1;
+    *value = which == 16 ? 2 : which == 75 ? 9 : which == 76 ? 0 : which == 115 ? fake_pools : -1;
     return ends(*value < 0 ? INVALID_VALUE : OK);
 }
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { BEGIN; (void)device; *bytes = GPU_BYTES; return ends(OK); }
@@ -270,6 +272,35 @@ static int release(void *at, int pinned) {
 
 int cuMemAlloc_v2(u64 *at, size_t size) { BEGIN; void *m = NULL; int code = allocate(&m, size, 0); *at = (u64)m; return ends(code); }
 int cuMemFree_v2(u64 at) { BEGIN; return ends(release((void *)at, 0)); }
+/* The only pool of a GPU: it is its context. What is freed goes at once, and so is never among what it keeps. */
+int cuDeviceGetDefaultMemPool(void **pool, int device) { BEGIN; *pool = &contexts[device - 70]; return ends(OK); }
+int cuMemPoolSetAttribute(void *pool, int which, void *value) {
+    BEGIN;
+    return ends(pool && which == 4 && *(u64 *)value ? OK : mistake(INVALID_VALUE));
+}
+int cuMemPoolGetAttribute(void *pool, int which, void *value) {
+    BEGIN;
+    if (which != 5 && which != 7) return ends(mistake(INVALID_VALUE));
+    *(u64 *)value = ((struct context *)pool)->used;
+    return ends(OK);
+}
+int cuMemPoolTrimTo(void *pool, size_t kept) { BEGIN; return ends(pool && !kept ? OK : mistake(INVALID_VALUE)); }
+int cuMemAllocAsync(u64 *at, size_t size, void *stream) {
+    BEGIN;
+    struct stream *s = stream;
+    if (!s || s->context != HERE) return ends(mistake(INVALID_HANDLE));
+    void *m = NULL;
+    int code = allocate(&m, size, 0);
+    *at = (u64)m;
+    return ends(code);
+}
+int cuMemFreeAsync(u64 at, void *stream) {
+    BEGIN;
+    struct stream *s = stream;
+    if (!s || s->context != HERE || !inside((void *)at, 1, HERE)) return ends(mistake(ILLEGAL));
+    queue(s, FREE)->to = (void *)at;
+    return ends(OK);
+}
 int cuMemHostAlloc(void **at, size_t size, unsigned flags) { BEGIN; return ends(flags == 1 ? allocate(at, size, 1) : INVALID_VALUE); }
 int cuMemFreeHost(void *at) { BEGIN; return ends(release(at, 1)); }
 
@@ -411,6 +442,13 @@ int cuStreamSynchronize(void *stream) {
     stream = named(stream);
     if (bad(stream)) return ends(mistake(INVALID_HANDLE));
     run_until(stream, ~0ull);
+    return ends(OK);
+}
+int cuCtxSynchronize(void) {
+    BEGIN;
+    if (!HERE) return ends(mistake(INVALID_CONTEXT));
+    for (struct stream *s = streams; s; s = s->next)
+        if (s->context == HERE) run_until(s, ~0ull);
     return ends(OK);
 }
 int cuStreamQuery(void *stream) {

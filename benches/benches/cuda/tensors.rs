@@ -2,14 +2,17 @@
 
 use criterion::{BenchmarkGroup, Throughput, measurement::WallTime};
 use meshwork_accel::{
-    Accelerator, Arrange, Arrangement, DeviceId, ElementType, Fold, Matmul, ProductShape, ReduceOp,
-    Region,
+    Accelerator, Arrange, Arrangement, DeviceId, ElementType, Elementwise, Fold, Matmul, Pairwise,
+    ProductShape, ReduceOp, Region,
 };
 use meshwork_accel_cuda::{CudaAccelerator, CudaConfig, KernelCache, Libraries, Library};
 
-use super::{BYTES, zeros};
+use super::{BYTES, best, zeros};
 
 const DEVICE: DeviceId = DeviceId::new(0);
+
+/// Ops between two looks at the clock.
+const SHORT_OPS: usize = 1000;
 
 /// Rows and columns of 256 MiB of `f32`.
 const SIDE: usize = 1 << 13;
@@ -18,6 +21,25 @@ pub(super) fn all(group: &mut BenchmarkGroup<'_, WallTime>, accelerator: &CudaAc
     places(group, accelerator);
     sums(group, accelerator);
     products(group, accelerator);
+    short_ops(accelerator);
+}
+
+/// What an op costs whose work takes no time: each makes a buffer and frees one.
+fn short_ops(accelerator: &CudaAccelerator) {
+    let zeros = accelerator.allocate(DEVICE, ElementType::F32, 1 << 10);
+    let zeros = zeros.expect("a GPU has 4 KiB");
+    let took = best(|| {
+        let mut last = accelerator.duplicate(&zeros).expect("it fits");
+        for _ in 0..SHORT_OPS {
+            let mut next = accelerator.duplicate(&last).expect("it fits");
+            let added = accelerator.pairwise(Pairwise::Add, &mut next, &zeros);
+            added.expect("floats");
+            last = next;
+        }
+        accelerator.synchronize(DEVICE).expect("it works");
+    });
+    let each = took.as_secs_f64() * 1e6 / SHORT_OPS as f64;
+    println!("sum of 1,024 elements into a new buffer: {each:.1} us, one after the other");
 }
 
 /// Each element moves once in and once out.
