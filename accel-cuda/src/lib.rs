@@ -13,7 +13,7 @@
 //!
 //! # When not to use it
 //!
-//! Without an NVIDIA GPU, or as a general interface to CUDA. No GPU has run it yet.
+//! Without an NVIDIA GPU, or as a general interface to CUDA. It has run on one GPU, never on several.
 //!
 //! # Examples
 //!
