@@ -49,8 +49,9 @@ impl Along {
         let [outer, len, inner] = sizes;
         // As many threads as fill the GPU, each with some elements to go through.
         let threads = u64::from(multiprocessors.max(1)) * u64::from(THREADS) * BLOCKS_EACH;
-        let wanted = (threads / (outer * inner).max(1)).div_ceil(u64::from(lanes(len)));
-        let most = len / LEAST_PER_CHUNK;
+        let lanes = u64::from(lanes(len, inner));
+        let wanted = (threads / (outer * inner).max(1)).div_ceil(lanes);
+        let most = len / (LEAST_PER_LANE_OF_CHUNK * lanes);
         let chunks = wanted.min(most).max(1);
         // The last chunk must have an element.
         let chunks = len.div_ceil(len.div_ceil(chunks));
@@ -78,7 +79,7 @@ impl Along {
             chunks: self.chunks,
             per: len.div_ceil(self.chunks),
             count: outer * self.chunks * inner,
-            lanes: lanes(len.div_ceil(self.chunks)),
+            lanes: lanes(len.div_ceil(self.chunks), inner),
         }
     }
 
@@ -95,7 +96,7 @@ impl Along {
             chunks: 1,
             per: self.chunks,
             count: outer * inner,
-            lanes: lanes(self.chunks),
+            lanes: lanes(self.chunks, inner),
         })
     }
 }
@@ -112,17 +113,23 @@ impl Pass {
     }
 }
 
-/// The number of threads that share a result of this many elements: a power of two that divides the
-/// threads of a block.
-fn lanes(elements: u64) -> u32 {
+/// The number of threads that share a result of this many elements, which has so many neighbours: a
+/// power of two that divides the threads of a block.
+fn lanes(elements: u64, inner: u64) -> u32 {
     let wanted = elements.div_ceil(LEAST_PER_LANE).max(1);
-    let wanted = u32::try_from(wanted).unwrap_or(THREADS).min(THREADS);
-    wanted.next_power_of_two()
+    // Threads that the GPU runs together read what lies together.
+    let columns = inner.min(WARP).next_power_of_two();
+    let most = u64::from(THREADS) / columns;
+    let lanes = wanted.next_power_of_two().min(most);
+    u32::try_from(lanes).expect("no more than the threads of a block")
 }
 
 /// With fewer, threads wait for each other longer than they work.
 const LEAST_PER_LANE: u64 = 4;
-const LEAST_PER_CHUNK: u64 = 8192;
+const LEAST_PER_LANE_OF_CHUNK: u64 = 32;
+
+/// Threads whose accesses the GPU joins.
+const WARP: u64 = 32;
 
 /// Blocks for each multiprocessor, which holds eight of this size at a time.
 const BLOCKS_EACH: u64 = 8;
@@ -173,12 +180,22 @@ mod tests {
     #[test]
     fn lanes_are_a_power_of_two_that_divides_a_block() {
         for elements in (1..5000).chain([u64::MAX]) {
-            let lanes = lanes(elements);
-            assert!(
-                lanes.is_power_of_two() && THREADS.is_multiple_of(lanes),
-                "{elements}"
-            );
+            for inner in [1, 2, 3, 31, 33, 8192, u64::MAX] {
+                let lanes = lanes(elements, inner);
+                assert!(
+                    lanes.is_power_of_two() && THREADS.is_multiple_of(lanes),
+                    "{elements}, {inner}"
+                );
+            }
         }
+    }
+
+    #[test]
+    fn sums_of_columns_are_read_across_and_fill_the_gpu() {
+        let first = along([1, 8192, 8192], 132).first();
+        assert_eq!(THREADS / first.lanes, 32);
+        assert!(first.blocks() >= 132 * 8, "{first:?}");
+        assert_eq!(lanes(8192, 1), THREADS, "rows are read by all");
     }
 
     #[test]
