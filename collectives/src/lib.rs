@@ -210,7 +210,9 @@ pub use meshwork_schedule::Algorithm;
 pub use meshwork_schedule::Rank;
 pub use quic::{Rendezvous, announce_loss};
 pub use relay::{Relay, RelayEvent, RelayLimits, RelayToken};
-pub use statistics::{Arrival, AwaitedRank, CurrentCall, Departure, Peer, Statistics, Traffic};
+pub use statistics::{
+    Arrival, AwaitedRank, ConnectionCounts, CurrentCall, Departure, Peer, Statistics, Traffic,
+};
 pub use wire::WireError;
 
 /// Chapters of the book, whose programs are compiled and run.

@@ -19,6 +19,7 @@
 mod admission;
 mod announce;
 mod batches;
+mod connection_counters;
 mod control;
 mod directory;
 mod endpoint;
@@ -64,6 +65,7 @@ use crate::wait_for_graph::{WaitEdge, WaitId};
 use crate::wire::Newcomer;
 use crate::{DataTransport, Member, OperationError, Rank, SystemError, Timeouts, Transport, host};
 pub(crate) use admission::{Admission, Kept};
+pub(crate) use connection_counters::ConnectionCounters;
 
 /// The group has failed; the reason holds an encoded abort.
 const ABORT: VarInt = VarInt::from_u32(1);
@@ -203,6 +205,11 @@ impl Remote {
     /// What knows of the connections, as long as the epoch lasts.
     pub(crate) fn admission(&self) -> Weak<Admission> {
         Arc::downgrade(&self.admission)
+    }
+
+    /// How the connections of this process come about, in all epochs.
+    pub(crate) fn connection_counters(&self) -> Arc<ConnectionCounters> {
+        self.node.connection_counters.clone()
     }
 
     /// The connection with a member, the one with control.

@@ -36,6 +36,8 @@ pub struct Statistics {
     pub awaited: Vec<AwaitedRank>,
     /// The ranks that this one has connections with, in order. None among threads.
     pub peers: Vec<Peer>,
+    /// How its connections have come about.
+    pub connections: ConnectionCounts,
     /// Why earlier views ended, the first first, as far as that was by a failure.
     pub departures: Vec<Departure>,
     /// Who has come since this rank joined, the first first.
@@ -101,6 +103,20 @@ pub struct Peer {
     pub packets_sent: u64,
     /// Packets to it that were lost, so that what they held was sent again.
     pub packets_lost: u64,
+}
+
+/// How the connections of a rank have come about, all of which are QUIC's, since its process began
+/// to join. None among threads.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ConnectionCounts {
+    /// Handshakes with processes that it has dialled, those included by which the members agree on
+    /// the next view.
+    pub dialled: u64,
+    /// Handshakes with processes that have dialled it.
+    pub answered: u64,
+    /// Connections that one view has left to the next, each of which has saved a handshake.
+    pub kept: u64,
 }
 
 /// Why a view ended.

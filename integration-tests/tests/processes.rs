@@ -22,6 +22,8 @@ mod elastic;
 mod equivalence;
 #[path = "processes/growth.rs"]
 mod growth;
+#[path = "processes/hosts.rs"]
+mod hosts;
 #[path = "../src/bin/soak/namespaces.rs"]
 mod namespaces;
 #[path = "processes/outage.rs"]

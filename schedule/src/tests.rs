@@ -122,6 +122,28 @@ fn hierarchical_schedules_are_proved_wherever_the_ranks_are() {
 }
 
 #[test]
+fn an_all_to_all_by_hosts_crosses_between_equal_local_ranks_and_else_stays_on_the_host() {
+    for world in 1..=16 {
+        for hosts in placements(world) {
+            for rank in Rank::all(world) {
+                let me = rank.index();
+                let by_hosts = Algorithm::Hierarchical;
+                let schedule = Schedule::new(Collective::AllToAll, by_hosts, &hosts, rank);
+                for (index, round) in schedule.rounds().enumerate() {
+                    let to: BTreeSet<usize> =
+                        round.sends().iter().map(|send| send.to.index()).collect();
+                    let expected = |to: &usize| match index {
+                        1 => hosts.local_rank(*to) == hosts.local_rank(me),
+                        _ => hosts.share(*to, me),
+                    };
+                    assert!(to.iter().all(expected), "{hosts:?}, {rank}: {to:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn hierarchical_schedules_are_proved_for_every_placement_of_up_to_five_ranks() {
     for world in 1..=5_u32 {
         for code in 0..world.pow(world) {

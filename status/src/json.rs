@@ -58,6 +58,11 @@ fn statistics(group: &Statistics) -> Value {
         "current": group.current.as_ref().map(current),
         "awaited": all(&group.awaited, awaited),
         "peers": all(&group.peers, peer),
+        "connections": {
+            "dialled": group.connections.dialled,
+            "answered": group.connections.answered,
+            "kept": group.connections.kept,
+        },
         "departures": all(&group.departures, departure),
         "arrivals": all(&group.arrivals, arrival),
         "failure": group.failure,

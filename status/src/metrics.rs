@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use meshwork_collectives::{Peer, Statistics};
+use meshwork_collectives::{ConnectionCounts, Peer, Statistics};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -48,6 +48,7 @@ impl Collector for Metrics {
         let Self(Report { group, numbers }) = self;
         group_metrics(&mut encoder, group)?;
         traffic_metrics(&mut encoder, group)?;
+        connection_metrics(&mut encoder, group.connections)?;
         peer_metrics(&mut encoder, &group.peers)?;
         for number in numbers {
             let family = Family {
@@ -140,6 +141,25 @@ fn traffic_metrics(encoder: &mut DescriptorEncoder<'_>, group: &Statistics) -> f
         encoder,
         all(|traffic| Some(traffic.recent_gigabytes_per_second? * 1e9)),
     )
+}
+
+fn connection_metrics(
+    encoder: &mut DescriptorEncoder<'_>,
+    connections: ConnectionCounts,
+) -> fmt::Result {
+    let ends = [
+        ("dialled", connections.dialled),
+        ("answered", connections.answered),
+    ];
+    counter("handshakes", "Handshakes of the rank's connections").encode(
+        encoder,
+        ends.map(|(end, count)| Sample::of("end", end, count as f64)),
+    )?;
+    counter(
+        "connections_kept",
+        "Connections that one view has left to the next",
+    )
+    .encode(encoder, [Sample::only(connections.kept as f64)])
 }
 
 fn peer_metrics(encoder: &mut DescriptorEncoder<'_>, peers: &[Peer]) -> fmt::Result {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Group;
 use crate::flight_recorder::{Carried, FlightRecorder, Totals};
-use crate::quic::Admission;
+use crate::quic::{Admission, ConnectionCounters};
 use crate::session::{ControlPlane, SessionContext};
 use crate::statistics::{Arrival, Departure, Peer, Statistics, Traffic};
 use crate::{Member, Rank, config};
@@ -49,6 +49,7 @@ struct View {
     recorder: Arc<FlightRecorder>,
     /// Gone with the view, and among threads.
     admission: Weak<Admission>,
+    connection_counters: Arc<ConnectionCounters>,
 }
 
 /// Departures and arrivals that are remembered, of each.
@@ -107,6 +108,7 @@ impl Observer {
             current,
             awaited: view.recorder.awaited(),
             peers: view.peers(),
+            connections: view.connection_counters.counts(),
             departures: departures
                 .iter()
                 .map(|(at, departure)| departure.clone().since(*at))
@@ -149,6 +151,7 @@ impl View {
                 links: "quic",
                 recorder,
                 admission: Weak::new(),
+                connection_counters: Arc::default(),
             },
             ControlPlane::Remote(remote) => Self {
                 number: remote.view().number,
@@ -156,6 +159,7 @@ impl View {
                 links: remote.data_transport().name(),
                 recorder,
                 admission: remote.admission(),
+                connection_counters: remote.connection_counters(),
             },
         }
     }

@@ -10,8 +10,9 @@
 //!
 //! Every rank of a host carries its share over the network, as many as the smallest host has ranks.
 //! A broadcast goes to all of the root's host first, then by shares to the others. All-gather and
-//! reduce-scatter: `hierarchy/blocks.rs`.
+//! reduce-scatter: `hierarchy/blocks.rs`; all-to-all: `hierarchy/all_to_all.rs`.
 
+mod all_to_all;
 mod blocks;
 
 use std::num::NonZeroU32;
@@ -95,6 +96,7 @@ pub(super) enum HierarchicalWork<'a, T: Element> {
         root: Rank,
     },
     AllGather(Transfer<'a, T>),
+    AllToAll(Transfer<'a, T>),
     ReduceScatter {
         outgoing_blocks: SendBlocks<'a, T>,
         output: &'a mut [T],
@@ -109,8 +111,8 @@ pub(super) enum Planned<'a, T: Element> {
     Flat(Work<'a, T>),
 }
 
-impl<'a, T: Element> From<Work<'a, T>> for Planned<'a, T> {
-    fn from(work: Work<'a, T>) -> Self {
+impl<'a, T: Element> Planned<'a, T> {
+    pub(super) fn of(kind: Kind, work: Work<'a, T>) -> Self {
         match work {
             Work::Reduce {
                 buffer,
@@ -130,6 +132,9 @@ impl<'a, T: Element> From<Work<'a, T>> for Planned<'a, T> {
                 output,
                 reduction,
             }),
+            Work::Exchange(transfer) if kind == Kind::AllToAll => {
+                Self::ByHosts(HierarchicalWork::AllToAll(transfer))
+            }
             Work::Exchange(transfer) => Self::ByHosts(HierarchicalWork::AllGather(transfer)),
             other @ (Work::Reduce { root: Some(_), .. }
             | Work::Barrier
@@ -197,6 +202,7 @@ impl Hierarchy {
                 self.broadcast(call, buffer, root.index())
             }
             HierarchicalWork::AllGather(transfer) => self.all_gather(call, transfer),
+            HierarchicalWork::AllToAll(transfer) => self.all_to_all(call, transfer),
             HierarchicalWork::ReduceScatter {
                 outgoing_blocks,
                 output,

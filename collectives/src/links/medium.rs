@@ -86,7 +86,7 @@ impl LinkMedium {
         let Some(mut hierarchy) = self.hierarchy.take_if(|_| by_hosts) else {
             return self.run_flat(conditions, request, work);
         };
-        let done = match Planned::from(work) {
+        let done = match Planned::of(request.contract.kind, work) {
             Planned::ByHosts(work) => self
                 .agree(conditions, request)
                 .and_then(|()| hierarchy.run(request, work)),
@@ -173,13 +173,7 @@ impl LinkMedium {
         digest: u64,
         communication: Communication,
     ) -> Option<Algorithm> {
-        let bytes = bytes(contract);
-        let by_hosts = match communication {
-            Communication::Auto => bytes >= LONG && keeps_means_in_steps(contract),
-            other => other == Communication::Hierarchical,
-        };
-        let can = matches!(contract.kind, Kind::AllGather | Kind::ReduceScatter);
-        if by_hosts && can && self.hierarchy.is_some() {
+        if self.hierarchy.is_some() && goes_by_hosts(contract, digest, communication) {
             return Some(Algorithm::Hierarchical);
         }
         let algorithm = match communication.algorithm() {
@@ -285,6 +279,32 @@ async fn report_stalls<N>(conditions: &Conditions<'_>, request: &Request, wait: 
             let awaited = conditions.members[awaited.index()].rank();
             context.waits(&stall_observer, request.serial, awaited);
         }
+    }
+}
+
+/// Whether an exchange of blocks goes host by host, where there are several hosts.
+fn goes_by_hosts(contract: &Contract, digest: u64, communication: Communication) -> bool {
+    let pays = match contract.kind {
+        Kind::AllGather | Kind::ReduceScatter => {
+            bytes(contract) >= LONG && keeps_means_in_steps(contract)
+        }
+        // Ranks that pass blocks on have to know how long those are. That it takes less time was
+        // not seen yet.
+        Kind::AllToAll if digest == 0 => false,
+        Kind::AllToAll
+        | Kind::AllReduce
+        | Kind::Broadcast
+        | Kind::Barrier
+        | Kind::Leave
+        | Kind::Reduce
+        | Kind::Gather
+        | Kind::Scatter
+        | Kind::Permute
+        | Kind::Send => return false,
+    };
+    match communication {
+        Communication::Auto => pays,
+        other => other == Communication::Hierarchical,
     }
 }
 

@@ -67,9 +67,10 @@ impl Abort {
         self.cause == NOT_JOINED
     }
 
-    /// Whether it says that the process of this rank has ended, which then need not be told.
+    /// Whether it says that this rank's process has ended, or that nobody listens at its port: then
+    /// nobody is waited for to confirm it.
     pub(crate) fn reports_end_of(&self, rank: Rank) -> bool {
-        self.cause == DIED && self.culprit == rank.number()
+        matches!(self.cause, DIED | PORT_CLOSED) && self.culprit == rank.number()
     }
 }
 
@@ -135,15 +136,15 @@ fn code(cause: LossCause) -> u8 {
 mod tests {
     use super::*;
 
-    /// Whoever is wrongly taken for dead, or silent, still has to hear why the group is over.
+    /// Whoever is wrongly taken for silent still has to hear why the group is over.
     #[test]
-    fn only_the_dead_need_not_be_told() {
+    fn only_where_nobody_is_left_nobody_confirms() {
         let [me, lost] = [0, 1].map(Rank::new);
         let causes = [
             (LossCause::Died, true),
             (LossCause::Silent(Duration::ZERO), false),
             (LossCause::Stopped, false),
-            (LossCause::PortClosed, false),
+            (LossCause::PortClosed, true),
             (LossCause::Disconnected, false),
             (LossCause::Left, false),
         ];

@@ -315,8 +315,8 @@ impl Admission {
             return;
         };
         match message {
-            Message::Abort(abort) if abort.reports_end_of(rank) => {
-                member.control_sender.hang_up(ABORT);
+            Message::Abort(ref abort) if abort.reports_end_of(rank) => {
+                member.control_sender.hang_up(ABORT, &message.encode());
             }
             Message::Abort(_) => member.control_sender.part(ABORT, Some(message)),
             message => member.control_sender.tell(message),

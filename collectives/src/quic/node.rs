@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
+use super::connection_counters::ConnectionCounters;
 use super::endpoint::{self, Listening};
 use super::handshake_limiter::HandshakeLimiter;
 use super::refusals::Refusals;
@@ -34,6 +35,7 @@ pub(crate) struct Node {
     /// Follows this machine to other addresses; ends with this.
     _roaming: JoinSet<()>,
     pub(super) handshake_limiter: Arc<HandshakeLimiter>,
+    pub(super) connection_counters: Arc<ConnectionCounters>,
     /// Where connections over TCP arrive, if they carry the bytes of operations.
     pub(super) listener: Option<Arc<TcpListener>>,
     pub(super) me: MemberProcess,
@@ -85,6 +87,7 @@ impl Node {
             endpoint,
             refusals,
             handshake_limiter: Arc::default(),
+            connection_counters: Arc::default(),
             listener: listener.map(Arc::new),
             identity,
             me: MemberProcess {

@@ -18,15 +18,10 @@ fn start(namespaces: &Namespaces, transport: &str, patience: u32, more: &[&str])
     let secret = JobSecret::generate().unwrap();
     [0, 1].map(|rank| {
         namespaces.limit(rank, 16).unwrap();
-        // With process ids of its own, as on another host: it is not told of the other's end.
-        let mut command = namespaces.command(rank, Path::new("unshare"));
+        // It is not told of the other's end.
+        let mut command = namespaces.on_own_host(rank, Path::new(env!("CARGO_BIN_EXE_diloco")));
         over(&mut command, transport)
-            .args(["--pid", "--fork", "--kill-child"])
-            .args([
-                env!("CARGO_BIN_EXE_diloco"),
-                "--steps=40",
-                "--parameters=1000000",
-            ])
+            .args(["--steps=40", "--parameters=1000000"])
             .args(more)
             .env("TF_CONFIG", tf_config(&namespaces.addresses(), rank))
             .env(JobSecret::ENV, secret.to_hex().as_str())

@@ -67,10 +67,15 @@ impl Job {
     /// The command that starts worker number `index` by hand.
     pub(crate) fn command(&self, index: usize, args: &[&str]) -> Command {
         let mut command = mlp(args);
-        over(&mut command, self.transport)
-            .env("TF_CONFIG", tf_config(&self.addresses, index))
-            .env(JobSecret::ENV, self.secret.to_hex().as_str());
+        self.configure(&mut command, index);
         command
+    }
+
+    /// Makes of a command that of worker number `index`.
+    pub(crate) fn configure<'a>(&self, command: &'a mut Command, index: usize) -> &'a mut Command {
+        over(command, self.transport)
+            .env("TF_CONFIG", tf_config(&self.addresses, index))
+            .env(JobSecret::ENV, self.secret.to_hex().as_str())
     }
 
     pub(crate) fn start(&self, index: usize, args: &[&str]) -> Worker {

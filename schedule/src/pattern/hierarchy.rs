@@ -127,40 +127,51 @@ pub(crate) fn scatter(place: &Place<'_>, root: usize, index: usize) -> Round {
     moves.round(me)
 }
 
-/// What goes from one host to another is collected by one rank, sent in one piece, and handed out
-/// by one rank there; different pairs of hosts have different ones.
+/// What a host has for a rank of another is collected by the rank there with the same local rank,
+/// and sent to the one with that local rank, so that each carries its share, and one message goes
+/// between two such. Local ranks are counted up to those of the smallest host: then they begin
+/// again, and what has come for those beyond is handed out in the last round.
 pub(crate) fn all_to_all(place: &Place<'_>, index: usize) -> Round {
     let (hosts, me, world) = (place.hosts, place.rank, place.world);
     let home = hosts.host(me);
+    let shares = (0..hosts.count()).map(|host| hosts.size(host)).min();
+    let carrier = |host: usize, to: usize| match shares {
+        Some(shares) => hosts.at(host, hosts.local_rank(to) % shares),
+        None => to,
+    };
     let block = |from: usize, to: usize| from * world + to;
-    // Who carries what `home` has for `host`, and who what it has for `home`.
-    let data_transport = |host: usize| hosts.at(home, host);
     let mut moves = Moves::default();
-    for host in 0..hosts.count() {
-        let (there, abroad) = (hosts.at(host, home), host != home);
-        match index {
-            0 => {
-                for to in hosts.members(host) {
-                    let first = if abroad { data_transport(host) } else { to };
-                    moves.out.push((first, block(me, to)));
-                    let mine = hosts.members(home).filter(|_| first == me);
-                    moves.into.extend(mine.map(|from| (from, block(from, to))));
+    if index == 0 {
+        for to in 0..world {
+            let first = match hosts.share(me, to) {
+                true => to,
+                false => carrier(home, to),
+            };
+            moves.out.push((first, block(me, to)));
+            let mine = hosts.members(home).filter(|_| first == me);
+            moves.into.extend(mine.map(|from| (from, block(from, to))));
+        }
+    }
+    for host in others(hosts, me).filter(|_| index > 0) {
+        for (here, there) in pairs(hosts, home, host) {
+            match index {
+                1 => {
+                    if carrier(home, there) == me {
+                        moves.out.push((carrier(host, there), block(here, there)));
+                    }
+                    if carrier(home, here) == me {
+                        moves.into.push((carrier(host, here), block(there, here)));
+                    }
+                }
+                _ => {
+                    if carrier(home, here) == me {
+                        moves.out.push((here, block(there, here)));
+                    }
+                    if here == me {
+                        moves.into.push((carrier(home, me), block(there, me)));
+                    }
                 }
             }
-            1 if abroad && data_transport(host) == me => {
-                for (here, other) in pairs(hosts, home, host) {
-                    moves.out.push((there, block(here, other)));
-                    moves.into.push((there, block(other, here)));
-                }
-            }
-            2 if abroad => {
-                for from in hosts.members(host) {
-                    let mine = hosts.members(home).filter(|_| data_transport(host) == me);
-                    moves.out.extend(mine.map(|to| (to, block(from, to))));
-                    moves.into.push((data_transport(host), block(from, me)));
-                }
-            }
-            _ => {}
         }
     }
     moves.round(me)

@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use quinn::Connection;
 
 use super::*;
-use crate::overlay;
+use crate::{ConnectionCounts, overlay};
 
 /// The connections of a rank by who is at the other end, and the rank that it has in this epoch.
 type Connections = BTreeMap<u32, (Rank, Connection)>;
@@ -32,6 +32,10 @@ impl Member {
         others
             .filter_map(|(rank, founder)| Some((*founder, (rank, remote.connection(rank)?))))
             .collect()
+    }
+
+    fn counts(&self) -> ConnectionCounts {
+        self.group.statistics().connections
     }
 
     /// Goes on without a founder, who is lost.
@@ -92,7 +96,7 @@ fn neighbours_that_stay_keep_their_connections_and_only_others_are_dialled() {
         let place = members[0].founders.iter().position(|one| *one == lost);
         drop(members.remove(place.unwrap()));
         let changed = each(members, |mut member| {
-            let before = member.connections();
+            let (before, counted) = (member.connections(), member.counts());
             member.goes_on_without(lost);
             let after = member.connections();
             let stay = |founder: &u32, rank: Rank| {
@@ -103,6 +107,8 @@ fn neighbours_that_stay_keep_their_connections_and_only_others_are_dialled() {
                 .filter(|(founder, (rank, _))| stay(founder, *rank));
             let (kept, new) = kept_and_new(&before, &after);
             assert_eq!(kept, expected.count(), "{before:?} {after:?}");
+            let counted_as_kept = member.counts().kept - counted.kept;
+            assert_eq!(counted_as_kept, kept as u64);
             // What neither end needs is closed.
             let mut dropped = before
                 .iter()
@@ -128,9 +134,50 @@ fn over_tls_and_over_several_connections_all_are_dialled_anew() {
             let before = member.connections();
             member.goes_on_without(1);
             assert_eq!(kept_and_new(&before, &member.connections()), (0, 1));
+            assert_eq!(member.counts().kept, 0);
             member.group.leave().unwrap();
         });
     }
+}
+
+/// What all but one of so many ranks dial while they agree to go on without it and meet again, and
+/// how many connections they keep, at both ends, each with such a group besides, if any.
+fn counted_in_a_change(world: u32, besides: fn(&mut Group) -> Option<Group>) -> [u64; 2] {
+    let mut members = each(members(world, Network::default()), |mut member| {
+        let other = besides(&mut member.group);
+        (member, other)
+    });
+    drop(members.remove(5));
+    let counted = each(members, |(mut member, other)| {
+        let before = member.counts();
+        member.goes_on_without(5);
+        let after = member.counts();
+        drop(other);
+        member.group.leave().unwrap();
+        [after.dialled - before.dialled, after.kept - before.kept]
+    });
+    [0, 1].map(|column| counted.iter().map(|counts| counts[column]).sum())
+}
+
+/// `MESHWORK_SOAK` takes the ranks of which the benchmarks' page has the figures.
+#[test]
+fn neighbours_meet_over_what_is_kept_and_dial_the_others() {
+    let world = match std::env::var("MESHWORK_SOAK") {
+        Ok(_) => 16,
+        Err(_) => 9,
+    };
+    let pairs: usize = Rank::all(world - 1)
+        .map(|rank| overlay::neighbours(rank, world - 1).len())
+        .sum();
+    let pairs = pairs as u64 / 2;
+    let [dialled, kept] = counted_in_a_change(world, |_| None);
+    let [all, none] = counted_in_a_change(world, |group| group.split(Some(0), 0).unwrap());
+    println!("{pairs} pairs: dialled {dialled}, kept {kept} ends; without, dialled {all}");
+    assert_eq!(none, 0);
+    // Agreeing takes handshakes too.
+    assert!(all >= pairs, "{all} of {pairs}");
+    let met = dialled + kept / 2;
+    assert!(kept > 0 && met >= pairs, "{met} of {pairs}, {kept} kept");
 }
 
 #[test]

@@ -67,6 +67,27 @@ fn an_operation_that_goes_host_by_host_counts_once_and_its_bytes_where_they_went
     }
 }
 
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
+#[test]
+fn an_all_to_all_that_goes_host_by_host_goes_through_memory_first() {
+    let found = Over::Hosts.run(4, |mut group| {
+        let before = group.statistics();
+        let (input, mut output) = ([1_u32; 64], [0; 64]);
+        group.all_to_all(&input, &mut output).unwrap();
+        let after = group.statistics();
+        group.leave().unwrap();
+        ["memory", "quic"].map(|transport| {
+            let (before, after) = (carried(&before, transport), carried(&after, transport));
+            [after[0] - before[0], after[1] - before[1]]
+        })
+    });
+    for (rank, [memory, quic]) in found.iter().enumerate() {
+        assert_eq!((memory[0], quic[0]), (0, 1), "{found:?}");
+        // The last is alone on its host.
+        assert!(memory[1] > 0 || rank == 3, "{found:?}");
+    }
+}
+
 #[test]
 fn groups_that_were_split_count_too() {
     let counted = Over::Local.run(2, |mut group| {

@@ -185,6 +185,7 @@ async fn prove(
             return Err(NoMessage::Ended);
         }
     };
+    admission.node.connection_counters.answered();
     let mut control = connection.accept_bi().await?;
     let said = control::read(&mut control.1).await;
     Ok((connection, control, said))

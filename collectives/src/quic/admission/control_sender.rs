@@ -128,10 +128,10 @@ impl ControlSender {
         }));
     }
 
-    /// Closes the connections at once, as to a process that has ended.
-    pub(super) fn hang_up(&mut self, code: VarInt) {
+    /// Closes the connections at once for this reason, as to a process that has ended.
+    pub(super) fn hang_up(&mut self, code: VarInt, reason: &[u8]) {
         self.open_stream = None;
-        close(&self.connections, code, &[]);
+        close(&self.connections, code, reason);
     }
 
     /// What is to be waited for before this process ends: the last word, no longer than

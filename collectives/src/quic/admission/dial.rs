@@ -61,7 +61,7 @@ async fn dial(
 ) -> Result<MemberConnection, OperationError> {
     let (began, ways) = (Instant::now(), &admission.node.ways);
     let mut way = Way::Direct;
-    if let Some(kept) = admission.take_kept(rank) {
+    if let Some(kept) = admission.kept_with(rank) {
         match greet_again(admission, endpoint, rank, kept).await {
             Ok(admitted) => return Ok(admitted),
             Err(Attempt::Hopeless(error)) => return Err(error),
@@ -336,8 +336,10 @@ async fn connect(
             &name,
         )
         .map_err(|_| Attempt::Failed)?;
-    connecting.await.map_err(|error| match distrust(&error) {
+    let connection = connecting.await.map_err(|error| match distrust(&error) {
         Some(distrust) => Attempt::Hopeless(distrust.error(peer.clone()).into()),
         None => Attempt::Failed,
-    })
+    })?;
+    admission.node.connection_counters.dialled();
+    Ok(connection)
 }

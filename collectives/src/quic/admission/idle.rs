@@ -148,7 +148,7 @@ impl Admission {
             tracing::debug!("the idle connection to {rank} is closed");
             match last {
                 Some(last) => self.part(control_sender, last),
-                None => control_sender.hang_up(UNNEEDED),
+                None => control_sender.hang_up(UNNEEDED, &[]),
             }
         }
         connection.close();

@@ -76,9 +76,9 @@ impl Admission {
         })
     }
 
-    /// Takes the connection with a neighbour from the epoch before, to be tried once.
-    pub(super) fn take_kept(&self, rank: Rank) -> Option<Connection> {
-        lock(&self.kept).remove(&rank)
+    /// The connection with a neighbour from the epoch before, to be tried once.
+    pub(super) fn kept_with(&self, rank: Rank) -> Option<Connection> {
+        lock(&self.kept).get(&rank).cloned()
     }
 
     /// Connections from the epoch before on which the higher ranks are to greet this one.
@@ -92,9 +92,12 @@ impl Admission {
     /// A member is connected by this connection: the one from the epoch before, or it needs that no
     /// more.
     pub(super) fn is_reached(&self, rank: Rank, by: &Connection) {
-        let kept = self.take_kept(rank);
-        if let Some(other) = kept.filter(|kept| kept.stable_id() != by.stable_id()) {
-            other.close(TURNED_AWAY, &[]);
+        let Some(kept) = lock(&self.kept).remove(&rank) else {
+            return;
+        };
+        match kept.stable_id() == by.stable_id() {
+            true => self.node.connection_counters.kept(),
+            false => kept.close(TURNED_AWAY, &[]),
         }
     }
 

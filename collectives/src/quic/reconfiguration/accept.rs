@@ -42,6 +42,7 @@ impl Reconfiguration {
     ) -> Result<(), NoMessage> {
         let proved = timeout(permit.patience(), async {
             let connection = incoming.await?;
+            self.node.connection_counters.answered();
             let mut line = connection.accept_bi().await?;
             let message = control::read(&mut line.1).await?;
             Ok::<_, NoMessage>((connection, line, message))

@@ -101,6 +101,7 @@ impl Reconfiguration {
                 };
             }
         };
+        self.node.connection_counters.dialled();
         let answer = self.hear_answer(&connection, seed).await;
         connection.close(TURNED_AWAY, b"");
         answer

@@ -90,7 +90,7 @@ impl Reconfiguration {
     async fn connect(&self, member_id: MemberId, way: Way) -> Result<Connection, CallOutcome> {
         let connecting = self.dial(member_id, way).await;
         let connecting = connecting.ok_or(CallOutcome::Unreached)?;
-        connecting.await.map_err(|error| match error {
+        let connection = connecting.await.map_err(|error| match error {
             // It has no room for callers at the moment.
             ConnectionError::ConnectionClosed(close)
                 if close.error_code == TransportErrorCode::CONNECTION_REFUSED =>
@@ -98,7 +98,9 @@ impl Reconfiguration {
                 CallOutcome::Alive
             }
             _ => CallOutcome::Unreached,
-        })
+        })?;
+        self.node.connection_counters.dialled();
+        Ok(connection)
     }
 
     async fn dial(&self, member_id: MemberId, way: Way) -> Option<Connecting> {

@@ -56,7 +56,6 @@ impl Namespaces {
         Ok(all)
     }
 
-    #[allow(dead_code, reason = "tests have this file too, and do not call it")]
     /// The address of each rank, with its port.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let addresses = (0..self.ranks.len()).map(|rank| format!("{}:{PORT}", address(rank)));
@@ -66,6 +65,17 @@ impl Namespaces {
     /// Runs a program where this rank is; the process is the program's own.
     pub(crate) fn command(&self, rank: usize, program: &Path) -> Command {
         self.ranks[rank].command(program)
+    }
+
+    #[allow(dead_code, reason = "tests have this file too, and alone call it")]
+    /// Runs a program where this rank is, with process ids of its own: processes that do not see
+    /// each other's are on different hosts. It ends with the process that this starts.
+    pub(crate) fn on_own_host(&self, rank: usize, program: &Path) -> Command {
+        let mut command = self.command(rank, Path::new("unshare"));
+        command
+            .args(["--pid", "--fork", "--kill-child"])
+            .arg(program);
+        command
     }
 
     #[allow(dead_code, reason = "tests have this file too, and alone call it")]
@@ -103,7 +113,6 @@ impl Namespaces {
             .configure(&format!("link set link{rank} master bridge\n"))
     }
 
-    #[allow(dead_code, reason = "tests have this file too, and do not call it")]
     /// Lets nothing through any more between this rank and all others.
     pub(crate) fn cut(&self, rank: usize) -> io::Result<()> {
         self.bridge

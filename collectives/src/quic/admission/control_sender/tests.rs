@@ -94,12 +94,16 @@ fn who_has_ended_is_not_waited_for() {
         let [(dialled, _dialler), (accepted, _listener)] = pair().await;
         let (control, _) = dialled.open_bi().await.unwrap();
         let mut control_sender = ControlSender::new(control, vec![dialled], After::Close);
-        control_sender.hang_up(ABORT);
+        control_sender.hang_up(ABORT, &word().encode());
         // Nothing is left to say, nor to wait for.
         control_sender.part(ABORT, Some(word()));
         assert!(control_sender.farewell().is_none());
+        // Should it live after all, it hears why.
         let ended = timeout(DEADLINE, accepted.closed()).await;
-        assert!(ended.is_ok(), "the connection ends");
+        let Ok(ConnectionError::ApplicationClosed(close)) = ended else {
+            panic!("{ended:?}");
+        };
+        assert_eq!(close.reason, word().encode());
     });
 }
 
