@@ -9,7 +9,7 @@ RUN apt-get update \
     && rustup toolchain install 1.95 --profile minimal
 WORKDIR /src
 COPY . .
-RUN cargo +1.95 build --locked --release -p meshwork-cli -p mnist
+RUN cargo +1.95 build --locked --release -p meshwork-cli -p mnist --features mnist/status
 
 FROM debian:trixie-slim
 COPY --from=build /src/target/release/meshwork /src/target/release/mnist /usr/local/bin/

@@ -8,6 +8,7 @@ mod accumulate;
 #[cfg(target_arch = "x86_64")]
 mod f16c;
 mod ops;
+mod tree;
 
 use std::fmt::Debug;
 use std::num::NonZeroU32;
@@ -18,6 +19,7 @@ use multiversion::multiversion;
 use crate::{ElementType, ReduceOp};
 use accumulate::Accumulate;
 use ops::{And, Max, Min, Op, Or, Product, Sum, Xor};
+use tree::tree;
 
 /// How a type of elements lies in memory, as numbers that loops are compiled for.
 #[expect(
@@ -347,92 +349,4 @@ fn mean<T: Accumulate, O: Op<T::Wide>>(
     number: NonZeroU32,
 ) {
     tree::<T, O>(into, contributions, |sum| T::part(sum, number));
-}
-
-/// Up to four sources are one loop, in registers. More are reduced tile by tile, so that what is in
-/// between stays in a cache: by fours, and these like the digits of a binary counter.
-#[inline(always)]
-fn tree<T: Accumulate, O: Op<T::Wide>>(
-    into: &mut [T::Bits],
-    sources: &[&[T::Bits]],
-    finish: impl Fn(T::Wide) -> T::Bits,
-) {
-    if sources.len() <= 4 {
-        return leaf::<T, O, T::Bits>(into, sources, 0, finish);
-    }
-    let depth = sources.len().div_ceil(4).ilog2() as usize + 1;
-    // `partial[level]` is the reduction of `4 << level` sources that waits for its other half.
-    let mut partial = vec![[T::widen(T::Bits::default()); TILE]; depth];
-    for (index, tile) in into.chunks_mut(TILE).enumerate() {
-        let mut total = [T::widen(T::Bits::default()); TILE];
-        for (four, group) in sources.chunks(4).enumerate() {
-            let len = tile.len();
-            leaf::<T, O, T::Wide>(&mut total[..len], group, index * TILE, |wide| wide);
-            let halves = four.trailing_ones() as usize;
-            for earlier in &partial[..halves] {
-                join::<T, O>(earlier, &mut total);
-            }
-            if let Some(waiting) = partial.get_mut(halves) {
-                *waiting = total;
-            }
-        }
-        let groups = sources.len().div_ceil(4);
-        // The last group has joined the levels below the lowest that is left.
-        let joined = groups.trailing_zeros() as usize + 1;
-        for (level, earlier) in partial.iter().enumerate().skip(joined) {
-            if groups >> level & 1 == 1 {
-                join::<T, O>(earlier, &mut total);
-            }
-        }
-        for (into, total) in tile.iter_mut().zip(total) {
-            *into = finish(total);
-        }
-    }
-}
-
-/// Elements that are reduced at a time, and fit a first-level cache several times over.
-const TILE: usize = 256;
-
-#[inline(always)]
-fn join<T: Accumulate, O: Op<T::Wide>>(earlier: &[T::Wide; TILE], later: &mut [T::Wide; TILE]) {
-    for (later, earlier) in later.iter_mut().zip(earlier) {
-        *later = O::of(*earlier, *later);
-    }
-}
-
-/// The balanced tree of at most four sources, from their element `at` on.
-#[inline(always)]
-fn leaf<T: Accumulate, O: Op<T::Wide>, U>(
-    into: &mut [U],
-    sources: &[&[T::Bits]],
-    at: usize,
-    finish: impl Fn(T::Wide) -> U,
-) {
-    match *sources {
-        [a] => {
-            for (into, a) in into.iter_mut().zip(&a[at..]) {
-                *into = finish(T::widen(*a));
-            }
-        }
-        [a, b] => {
-            for (into, (a, b)) in into.iter_mut().zip(a[at..].iter().zip(&b[at..])) {
-                *into = finish(O::of(T::widen(*a), T::widen(*b)));
-            }
-        }
-        [a, b, c] => {
-            let pairs = a[at..].iter().zip(&b[at..]);
-            for (into, ((a, b), c)) in into.iter_mut().zip(pairs.zip(&c[at..])) {
-                *into = finish(O::of(O::of(T::widen(*a), T::widen(*b)), T::widen(*c)));
-            }
-        }
-        [a, b, c, d] => {
-            let left = a[at..].iter().zip(&b[at..]);
-            let right = c[at..].iter().zip(&d[at..]);
-            for (into, ((a, b), (c, d))) in into.iter_mut().zip(left.zip(right)) {
-                let left = O::of(T::widen(*a), T::widen(*b));
-                *into = finish(O::of(left, O::of(T::widen(*c), T::widen(*d))));
-            }
-        }
-        _ => {}
-    }
 }

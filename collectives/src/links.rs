@@ -12,7 +12,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use meshwork_accel::Element;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::task::JoinSet;
 
@@ -158,18 +157,18 @@ impl LinkWriters {
             .map_err(|_| Failure::LinkBroken(to))
     }
 
-    /// Sends some elements of a buffer that is borrowed only while bytes are handed over.
-    pub(crate) async fn send_part<T: Element>(
+    /// Sends a part of a buffer that is borrowed only while bytes are handed over.
+    pub(crate) async fn send_part(
         &mut self,
         to: Rank,
-        buffer: &RefCell<&mut [T]>,
+        buffer: &RefCell<&mut [u8]>,
         part: Range<usize>,
     ) -> Result<(), Failure> {
         let stream = self.0[to.index()].as_mut().ok_or(Failure::LinkBroken(to))?;
         let mut sent = 0;
         poll_fn(|context| {
             let buffer = buffer.borrow();
-            let bytes: &[u8] = bytemuck::cast_slice(&buffer[part.clone()]);
+            let bytes = &buffer[part.clone()];
             while sent < bytes.len() {
                 match ready!(Pin::new(&mut *stream).poll_write(context, &bytes[sent..])) {
                     Ok(more @ 1..) => sent += more,
@@ -195,12 +194,11 @@ impl LinkReaders {
             .map_err(|_| Failure::LinkBroken(from))
     }
 
-    /// Fills some elements of a buffer that is borrowed only while bytes are taken over. Elements
-    /// of which not all bytes are values are left as they are.
-    pub(crate) async fn receive_part<T: Element>(
+    /// Fills a part of a buffer that is borrowed only while bytes are taken over.
+    pub(crate) async fn receive_part(
         &mut self,
         from: Rank,
-        buffer: &RefCell<&mut [T]>,
+        buffer: &RefCell<&mut [u8]>,
         part: Range<usize>,
     ) -> Result<(), Failure> {
         let stream = self.0[from.index()]
@@ -209,8 +207,7 @@ impl LinkReaders {
         let mut received = 0;
         poll_fn(|context| {
             let mut buffer = buffer.borrow_mut();
-            let bytes = T::bytes_mut(&mut buffer[part.clone()]);
-            let bytes = bytes.expect("elements of which all bytes are values");
+            let bytes = &mut buffer[part.clone()];
             while received < bytes.len() {
                 let mut rest = ReadBuf::new(&mut bytes[received..]);
                 let read = ready!(Pin::new(&mut *stream).poll_read(context, &mut rest));

@@ -222,12 +222,11 @@ impl<'a, T> SendBlocks<'a, T> {
         self
     }
 
-    /// What the rank at this place takes, if any.
-    pub(crate) fn block_for(&self, place: usize) -> Option<&'a [T]> {
+    /// Which part of the input the rank at this place takes, if any.
+    pub(crate) fn range_for(&self, place: usize) -> Option<Range<usize>> {
         let index = if self.parts == 1 { 0 } else { place };
         let receives = self.taker.is_none_or(|taker| taker == place);
-        let block = self.blocks.get(index).filter(|_| receives)?;
-        Some(&self.input[block.clone()])
+        self.blocks.get(index).filter(|_| receives).cloned()
     }
 
     /// No block, where others offer this many.

@@ -13,7 +13,11 @@ use std::ops::Range;
 /// assert_eq!(uneven.elements(1..3), 3..5);
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Blocks(Cut);
+pub struct Blocks {
+    cut: Cut,
+    /// By which the places in the cut are multiplied.
+    size: usize,
+}
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Cut {
@@ -30,7 +34,10 @@ impl Blocks {
     /// empty ones follow when `len < count`.
     #[must_use]
     pub fn even(len: usize, count: usize) -> Self {
-        Self(Cut::Even { len, count })
+        Self {
+            cut: Cut::Even { len, count },
+            size: 1,
+        }
     }
 
     /// Blocks of these lengths in elements, one after the other; `None` when their sum overflows.
@@ -41,13 +48,31 @@ impl Blocks {
             end = end.checked_add(len)?;
             Some(end)
         });
-        Some(Self(Cut::Uneven(ends.collect::<Option<_>>()?)))
+        Some(Self {
+            cut: Cut::Uneven(ends.collect::<Option<_>>()?),
+            size: 1,
+        })
+    }
+
+    /// The same blocks where each element is `size` smaller ones, such as its bytes; `None` when
+    /// there are too many to be counted.
+    ///
+    /// ```
+    /// use meshwork_schedule::Blocks;
+    /// let bytes = Blocks::even(3, 2).in_parts(4).expect("they are 12");
+    /// assert_eq!([bytes.elements(0..1), bytes.elements(1..2)], [0..8, 8..12]);
+    /// ```
+    #[must_use]
+    pub fn in_parts(mut self, size: usize) -> Option<Self> {
+        self.len().checked_mul(size)?;
+        self.size *= size;
+        Some(self)
     }
 
     /// How many blocks there are.
     #[must_use]
     pub fn count(&self) -> usize {
-        match &self.0 {
+        match &self.cut {
             Cut::Even { count, .. } => *count,
             Cut::Uneven(ends) => ends.len(),
         }
@@ -73,11 +98,12 @@ impl Blocks {
 
     fn start(&self, block: usize) -> usize {
         let block = block.min(self.count());
-        match &self.0 {
+        let start = match &self.cut {
             Cut::Even { count: 0, .. } => 0,
             Cut::Even { len, count } => chunk(*len, *count, block).start,
             Cut::Uneven(ends) => block.checked_sub(1).map_or(0, |before| ends[before]),
-        }
+        };
+        start * self.size
     }
 }
 
@@ -141,5 +167,6 @@ mod tests {
             assert_eq!(none.elements(3..9), 0..0);
         }
         assert_eq!(Blocks::uneven([usize::MAX, 1]), None);
+        assert_eq!(Blocks::even(usize::MAX / 4, 3).in_parts(5), None);
     }
 }

@@ -1,6 +1,7 @@
 //! `PerReplica`, the values of a worker's replicas, and the sealed trait `Reduce` of values that
 //! can be reduced over replicas (scalars, vectors, arrays).
 
+#[cfg(feature = "ndarray")]
 use ndarray::ArrayD;
 use smallvec::SmallVec;
 
@@ -111,7 +112,9 @@ impl<T: Value> Reduce for Vec<T> {
     }
 }
 
+#[cfg(feature = "ndarray")]
 impl<T: Value> sealed::Sealed for ArrayD<T> {}
+#[cfg(feature = "ndarray")]
 impl<T: Value> Reduce for ArrayD<T> {
     type Element = T;
 

@@ -44,6 +44,11 @@ pub enum Error {
     #[cfg(feature = "status")]
     #[error(transparent)]
     Status(#[from] meshwork_status::Error),
+    /// The environment asks for a status that this program does not serve.
+    #[error(
+        "MESHWORK_STATUS asks for the status of this worker, which this program does not serve: build it with the feature status of meshwork-strategy, or unset MESHWORK_STATUS"
+    )]
+    WithoutStatus,
     /// The environment sends workers to etcd, which this program cannot ask.
     #[error(
         "{variable} sends this worker to etcd, which this program cannot ask: build it with the feature etcd of meshwork-strategy, or unset {variable} and name host:port of some workers in MESHWORK_SEEDS"

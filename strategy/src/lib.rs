@@ -121,6 +121,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `status` | on by default: workers say over HTTP how they fare, where `MESHWORK_STATUS` says so |
+//! | `ndarray` | `DistributedVariable`; reductions, gathers and batches of ndarray's arrays |
 //! | `etcd` | workers of elastic jobs register in etcd, and newcomers find them there |
 //! | `opentelemetry` | `export_spans`, which sends spans to a collector |
 //!
@@ -162,6 +163,7 @@ mod dataset;
 mod device_gradients;
 mod device_reducer;
 mod distributed;
+#[cfg(feature = "ndarray")]
 mod distributed_variable;
 mod error;
 mod flat_gradients;
@@ -205,6 +207,7 @@ pub use dataset::{Batch, DataEpoch, DistributedDataset};
 pub use device_gradients::{BufferOf, DeviceGradients, DeviceTensors, Packed};
 pub use device_reducer::DeviceReducer;
 pub use distributed::{PerReplica, Reduce};
+#[cfg(feature = "ndarray")]
 pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};
 pub use error::{
     Error, LowCommunicationError, Part, SavedOtherwise, ShardGroupError, SnapshotDamage, StateError,
@@ -218,8 +221,10 @@ pub use input::{
 };
 pub use options::CommunicationOptions;
 pub use rendezvous::rendezvous;
+#[cfg(feature = "ndarray")]
+pub use replica::IndexedSlices;
 pub use replica::cross::CrossReplica;
-pub use replica::{IndexedSlices, ReplicaContext, ReplicaReduceOp};
+pub use replica::{ReplicaContext, ReplicaReduceOp};
 pub use rows::Rows;
 pub use snapshot::Snapshot;
 #[cfg(feature = "opentelemetry")]

@@ -2,16 +2,18 @@
 //! step, and the check that copies of a model are bit-equal. Replicas of one worker meet in
 //! `replica/rendezvous`; what they do as one is in `replica/cross`.
 
+#[cfg(feature = "ndarray")]
+pub(crate) mod arrays;
 mod bytes;
 pub(crate) mod cross;
 pub(crate) mod rendezvous;
+#[cfg(feature = "ndarray")]
 mod slices;
 
 use std::panic::Location;
 use std::time::Instant;
 
 use meshwork_collectives::{self as collectives, Group, Rank};
-use ndarray::ArrayD;
 
 use crate::communication_stats::CommunicationStats;
 use crate::distributed::PerReplica;
@@ -21,6 +23,7 @@ use cross::{CrossReplica, refuse_integer_mean};
 use rendezvous::{Call, Rendezvous};
 
 pub(crate) use bytes::gather_bytes;
+#[cfg(feature = "ndarray")]
 pub use slices::IndexedSlices;
 
 /// How the values of several replicas become one.
@@ -140,27 +143,6 @@ impl<'a> ReplicaContext<'a> {
         })?;
         values.copy_from_slice(&sum);
         Ok(())
-    }
-
-    /// The arrays of all replicas, concatenated along `axis`. Backwards, a replica's gradient is
-    /// its own part of the all-reduced gradient of the result.
-    ///
-    /// # Shapes
-    /// All replicas have arrays of one shape but for the length of `axis`.
-    ///
-    /// # Errors
-    /// Those of [`CrossReplica::gather`] and [`merge_call`](Self::merge_call).
-    #[track_caller]
-    pub fn all_gather<T: Value>(
-        &mut self,
-        value: ArrayD<T>,
-        axis: usize,
-    ) -> Result<ArrayD<T>, Error> {
-        self.together("all_gather", value, |cross, values| {
-            let locals = values.len();
-            let all = cross.gather(&PerReplica::new(values), axis)?;
-            Ok(vec![all; locals])
-        })
     }
 
     /// Waits until every replica of this worker is here, and lets one of them work on the values of

@@ -1,5 +1,6 @@
 use std::ops::Range;
 
+#[cfg(feature = "ndarray")]
 use ndarray::{ArrayD, Axis, Slice, concatenate};
 
 /// Samples that were put together, and can be cut apart again: a batch.
@@ -37,6 +38,7 @@ impl<T: Clone> Rows for Vec<T> {
 }
 
 /// An array's samples are along its first axis, of which it must have one.
+#[cfg(feature = "ndarray")]
 impl<T: Clone> Rows for ArrayD<T> {
     fn rows(&self) -> usize {
         self.len_of(Axis(0))

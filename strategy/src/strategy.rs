@@ -6,6 +6,8 @@ mod devices;
 mod elastic;
 mod ending;
 mod etcd;
+#[cfg(not(feature = "status"))]
+mod no_status;
 mod reductions;
 #[cfg(feature = "status")]
 mod status;
@@ -85,8 +87,10 @@ impl MultiWorkerMirroredStrategy {
     /// training is where Trainer's variables say where.
     ///
     /// # Errors
-    /// [`Error::Cluster`], [`Error::Group`], [`Error::Status`].
+    /// [`Error::Cluster`], [`Error::Group`], [`Error::Status`], or [`Error::WithoutStatus`].
     pub fn from_env() -> Result<Self, Error> {
+        #[cfg(not(feature = "status"))]
+        no_status::check_env()?;
         let strategy = Self::from_cluster_env()?;
         #[cfg(feature = "status")]
         let strategy = strategy.with_status_from_env()?;

@@ -109,6 +109,8 @@ impl MirroredVariable {
 #[derive(Debug)]
 pub struct Scope<'a> {
     group: &'a mut Group,
+    /// What variables of arrays have as many copies as.
+    #[cfg_attr(not(feature = "ndarray"), expect(dead_code, reason = "none is there"))]
     local_replicas: usize,
     names: BTreeSet<String>,
 }
@@ -122,6 +124,7 @@ impl<'a> Scope<'a> {
         }
     }
 
+    #[cfg(feature = "ndarray")]
     pub(crate) fn local_replicas(&self) -> usize {
         self.local_replicas
     }

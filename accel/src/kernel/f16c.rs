@@ -11,6 +11,7 @@ use half::f16;
 
 use super::accumulate::Accumulate;
 use super::ops::Op;
+use super::tree::leaf;
 
 /// Like [`super::reduce`]. `None` where the processor lacks the conversions, and nothing is done.
 pub(super) fn reduce<O: Op<f32>>(into: &mut [u16], from: &[u16]) -> Option<()> {
@@ -85,7 +86,7 @@ fn fold_here<O: Op<f32>>(into: &mut [u16], sources: &[&[u16]], finish: impl Fn(f
         }
         _ => {}
     }
-    super::leaf::<f16, O, u16>(&mut into[whole..], sources, whole, |wide| {
+    leaf::<f16, O>(&mut into[whole..], sources, whole, |wide| {
         f16::narrow(finish(wide))
     });
 }
@@ -162,7 +163,7 @@ mod tests {
                     return;
                 }
                 let mut expected = vec![1; len.into()];
-                super::super::leaf::<f16, Sum, u16>(&mut expected, &slices, 0, f16::narrow);
+                leaf::<f16, Sum>(&mut expected, &slices, 0, f16::narrow);
                 assert_eq!(into, expected, "{count} of {len}");
             }
         }

@@ -71,6 +71,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
+//! | `status` | on by default: workers say over HTTP how they fare, where `MESHWORK_STATUS` says so |
 //! | `cuda` | sums gradients on NVIDIA's GPUs where they lie; `nvcc` is needed to build it |
 //!
 //! # Errors

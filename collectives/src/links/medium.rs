@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::Links;
 use super::hierarchy::{Hierarchy, Planned};
-use super::operation::{CallGraph, LinkOperation, Route, Scratch, WaitState};
+use super::operation::{BytesWork, CallGraph, LinkOperation, Route, Scratch, WaitState};
 use crate::communication::SMALL_WORLD;
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
@@ -84,23 +84,23 @@ impl LinkMedium {
     ) -> Result<(), Failure> {
         let by_hosts = request.contract.algorithm == Some(Algorithm::Hierarchical);
         let Some(mut hierarchy) = self.hierarchy.take_if(|_| by_hosts) else {
-            return self.run_flat(conditions, request, work);
+            return self.run_flat(conditions, request, work.into());
         };
         let done = match Planned::of(request.contract.kind, work) {
             Planned::ByHosts(work) => self
                 .agree(conditions, request)
                 .and_then(|()| hierarchy.run(request, work)),
-            Planned::Flat(work) => self.run_flat(conditions, request, work),
+            Planned::Flat(work) => self.run_flat(conditions, request, work.into()),
         };
         self.hierarchy = Some(hierarchy);
         done
     }
 
-    fn run_flat<T: Element>(
+    fn run_flat(
         &mut self,
         conditions: &Conditions<'_>,
         request: &Request,
-        work: Work<'_, T>,
+        work: BytesWork<'_>,
     ) -> Result<(), Failure> {
         self.until_done(conditions, request, async |operation, links, scratch| {
             let peers = || operation.peers(&work);

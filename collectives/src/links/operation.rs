@@ -3,6 +3,7 @@
 //! Every rank tells another which call it makes, and checks what others tell it: see [`CallGraph`].
 //! Every chunk carries the contract again: no byte of another operation is ever taken in.
 
+mod bytes;
 mod call_graph;
 mod combine;
 mod exchange;
@@ -13,16 +14,18 @@ mod walk;
 
 use std::cell::Cell;
 
-use meshwork_accel::{Element, ElementType};
+use meshwork_accel::ElementType;
 
 use super::{LinkReaders, LinkWriters, Links};
 use crate::Rank;
 use crate::contract::{Call, SITE_LIMIT, site, told_site};
 use crate::failure::Failure;
-use crate::operation::{Request, Work};
+use crate::operation::Request;
 use crate::schedule::{Algorithm, Collective, Hosts, RingOrder, Schedule};
 use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
 
+use bytes::AlignedBytes;
+pub(crate) use bytes::BytesWork;
 pub(crate) use call_graph::CallGraph;
 pub(super) use exchange::Route;
 use flow::Progress;
@@ -85,40 +88,39 @@ impl WaitState {
 }
 
 impl LinkOperation<'_> {
-    pub(super) async fn carry_out<T: Element>(
+    pub(super) async fn carry_out(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
-        work: Work<'_, T>,
+        work: BytesWork<'_>,
     ) -> Result<(), Failure> {
         match work {
-            Work::Barrier => {
+            BytesWork::Barrier => {
                 let barrier = self.schedule(Collective::Barrier);
-                self.walk::<u8>(barrier, links, scratch, &mut []).await
+                self.walk(barrier, links, scratch, &mut []).await
             }
-            Work::Reduce {
+            BytesWork::Reduce {
                 buffer,
                 root: Some(root),
-                ..
             } if root != self.me => {
                 // The result is for the root alone; this rank keeps its contribution.
-                let mut passing = buffer.to_vec();
+                let mut passing = AlignedBytes::copied(buffer);
                 let reduce = self.schedule(Collective::Reduce { root });
                 self.walk(reduce, links, scratch, &mut passing).await
             }
-            Work::Reduce { buffer, root, .. } => {
+            BytesWork::Reduce { buffer, root } => {
                 let reduce = |root| Collective::Reduce { root };
                 let reduce = self.schedule(root.map_or(Collective::AllReduce, reduce));
                 self.walk(reduce, links, scratch, buffer).await
             }
-            Work::Broadcast { buffer, root } => {
+            BytesWork::Broadcast { buffer, root } => {
                 let broadcast = self.schedule(Collective::Broadcast { root });
                 self.walk(broadcast, links, scratch, buffer).await
             }
-            Work::Agree => self.agree(links, scratch).await,
-            Work::Exchange(transfer) => self.exchange(links, scratch, transfer).await,
-            Work::Send { input, to } => self.send(links, input, to).await,
-            Work::Receive { output, from } => self.receive(links, scratch, output, from).await,
+            BytesWork::Agree => self.agree(links, scratch).await,
+            BytesWork::Exchange(transfer) => self.exchange(links, scratch, transfer).await,
+            BytesWork::Send { input, to } => self.send(links, input, to).await,
+            BytesWork::Receive { output, from } => self.receive(links, scratch, output, from).await,
         }
     }
 
@@ -163,7 +165,7 @@ impl LinkOperation<'_> {
             CallGraph::Tree => {
                 self.announce(outgoing).await?;
                 self.hear_digests(&mut chunk_reader).await?;
-                let digest = [self.request.digest];
+                let digest = self.request.digest.to_ne_bytes();
                 if let Some(above) = self.told() {
                     self.send_chunk(outgoing, above, &digest).await?;
                     chunk_reader.digest(above).await?;
@@ -179,7 +181,10 @@ impl LinkOperation<'_> {
     async fn tell_digest(&self, outgoing: &mut LinkWriters) -> Result<(), Failure> {
         self.announce(outgoing).await?;
         match self.told() {
-            Some(to) => self.send_chunk(outgoing, to, &[self.request.digest]).await,
+            Some(to) => {
+                let digest = self.request.digest.to_ne_bytes();
+                self.send_chunk(outgoing, to, &digest).await
+            }
             None => Ok(()),
         }
     }
@@ -196,22 +201,17 @@ impl LinkOperation<'_> {
         Ok(())
     }
 
-    async fn send<T: Element>(
-        &self,
-        links: &mut Links,
-        input: &[T],
-        to: Rank,
-    ) -> Result<(), Failure> {
+    async fn send(&self, links: &mut Links, input: &[u8], to: Rank) -> Result<(), Failure> {
         self.wait.waits_for(to);
         self.announce_to(&mut links.outgoing, to).await?;
         self.send_chunk(&mut links.outgoing, to, input).await
     }
 
-    async fn receive<T: Element>(
+    async fn receive(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
-        output: &mut [T],
+        output: &mut [u8],
         from: Rank,
     ) -> Result<(), Failure> {
         let mut chunk_reader = ChunkReader::new(self, &mut links.incoming, scratch);
@@ -236,13 +236,12 @@ impl LinkOperation<'_> {
         outgoing.send(to, &bytes).await
     }
 
-    async fn send_chunk<T: Element>(
+    async fn send_chunk(
         &self,
         outgoing: &mut LinkWriters,
         to: Rank,
-        part: &[T],
+        bytes: &[u8],
     ) -> Result<(), Failure> {
-        let bytes: &[u8] = bytemuck::cast_slice(part);
         outgoing
             .send(to, &self.frame(FrameType::Chunk, bytes.len()).encode())
             .await?;
@@ -338,23 +337,22 @@ impl<'a> ChunkReader<'a> {
     }
 
     /// Receives one chunk of elements, all of it.
-    async fn chunk<T: Element>(&mut self, from: Rank, into: &mut [T]) -> Result<(), Failure> {
-        self.head::<T>(from, into.len()).await?;
-        let bytes = T::bytes_mut(into).expect("elements of which all bytes are values");
-        self.incoming.receive(from, bytes).await?;
-        self.operation.check_values(from, bytes)
+    async fn chunk(&mut self, from: Rank, into: &mut [u8]) -> Result<(), Failure> {
+        self.head(from, into.len()).await?;
+        self.incoming.receive(from, into).await?;
+        self.operation.check_values(from, into)
     }
 
     /// Receives the digest that stands for a call of whatever elements.
     async fn digest(&mut self, from: Rank) -> Result<u64, Failure> {
-        self.head::<u64>(from, 1).await?;
         let mut digest = [0; size_of::<u64>()];
+        self.head(from, digest.len()).await?;
         self.incoming.receive(from, &mut digest).await?;
         Ok(u64::from_ne_bytes(digest))
     }
 
-    /// What stands before a chunk: of the same operation, and of as many elements as expected.
-    async fn head<T: Element>(&mut self, from: Rank, expected: usize) -> Result<(), Failure> {
+    /// What stands before a chunk: of the same operation, and of as many bytes as expected.
+    async fn head(&mut self, from: Rank, expected: usize) -> Result<(), Failure> {
         if self.unheard.contains(&from) {
             self.check(from).await?;
         }
@@ -364,23 +362,24 @@ impl<'a> ChunkReader<'a> {
         if !agreed {
             return Err(disagreement(from, Call::new(frame.contract, "")));
         }
-        if frame.length != (expected * size_of::<T>()) as u64 {
+        if frame.length != expected as u64 {
+            let size = frame.contract.element.size() as u64;
             return Err(Failure::Uneven {
                 peer: from,
-                offered: frame.length / size_of::<T>() as u64,
-                expected: expected as u64,
+                offered: frame.length / size,
+                expected: expected as u64 / size,
             });
         }
         Ok(())
     }
 
-    /// Receives some elements of a chunk, into memory of its own: they are to be reduced.
-    async fn piece<T: Element>(&mut self, from: Rank, len: usize) -> Result<&mut [T], Failure> {
+    /// Receives a part of a chunk, into memory of its own: it is to be reduced.
+    async fn piece(&mut self, from: Rank, len: usize) -> Result<&mut [u8], Failure> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.scratch.0);
-        let bytes = &mut bytes[..len * size_of::<T>()];
+        let bytes = &mut bytes[..len];
         self.incoming.receive(from, bytes).await?;
         self.operation.check_values(from, bytes)?;
-        Ok(bytemuck::checked::cast_slice_mut(bytes))
+        Ok(bytes)
     }
 
     async fn frame(&mut self, from: Rank) -> Result<Frame, Failure> {

@@ -252,7 +252,7 @@ impl Begin {
         let hosts = Hosts::apart(world);
         let schedule = Schedule::new(self.plan.collective, self.plan.algorithm, &hosts, me);
         let Means { links, scratch } = means;
-        let run = operation.walk(schedule, links, scratch, buffer);
+        let run = operation.walk(schedule, links, scratch, bytemuck::cast_slice_mut(buffer));
         let done = match self.plant {
             Plant::EarlyReturn => at_once(run).await.unwrap_or(Ok(())),
             _ => run.await,

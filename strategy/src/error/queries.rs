@@ -57,7 +57,11 @@ impl Error {
         if let Self::Group(error) = self {
             return error.exit_status();
         }
-        match matches!(self, Self::Cluster(_) | Self::WithoutEtcd { .. }) && !self.is_retryable() {
+        let is_of_config = matches!(
+            self,
+            Self::Cluster(_) | Self::WithoutEtcd { .. } | Self::WithoutStatus
+        );
+        match is_of_config && !self.is_retryable() {
             true => meshwork_collectives::Error::EXIT_CONFIG,
             false => 1,
         }

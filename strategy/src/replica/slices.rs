@@ -1,6 +1,7 @@
 use ndarray::ArrayD;
 
-use super::cross::{joined, refuse_integer_mean};
+use super::arrays::joined;
+use super::cross::refuse_integer_mean;
 use super::{ReplicaContext, ReplicaReduceOp};
 use crate::distributed::PerReplica;
 use crate::{Error, Value};

@@ -284,6 +284,7 @@ fn a_worker_with_another_number_of_replicas_is_named_to_all() {
 }
 
 #[test]
+#[cfg(feature = "ndarray")]
 fn a_weighted_mean_over_uneven_batches_is_the_mean_over_all_samples() {
     each(3, |mut strategy| {
         let rank = strategy.rank().index();

@@ -53,6 +53,8 @@ impl MultiWorkerMirroredStrategy {
     /// Those of [`from_env`](Self::from_env), and [`Error::Group`] when MESHWORK_RESTARTS is no
     /// number or no worker admits this process within [`Timeouts::join`].
     pub fn elastic_from_env() -> Result<Self, Error> {
+        #[cfg(not(feature = "status"))]
+        super::no_status::check_env()?;
         #[cfg(not(feature = "etcd"))]
         super::etcd::check_env()?;
         let strategy = Self::elastic_from_cluster_env()?;

@@ -19,9 +19,20 @@ use crate::identity::{ALPN, Authority, Credentials, Role};
 struct Siege {
     addresses: Vec<String>,
     secret: JobSecret,
-    /// A word for each step of rank 0.
+    /// A word asks for a step.
+    asks: mpsc::Sender<()>,
+    /// A word for each step that was asked for.
     steps: Mutex<mpsc::Receiver<()>>,
 }
+
+/// The other ends of a siege's channels.
+struct Steps {
+    asks: Mutex<mpsc::Receiver<()>>,
+    done: mpsc::Sender<()>,
+}
+
+/// Between steps that nobody asks for. A group that does nothing else takes the cores of others.
+const PACE: Duration = Duration::from_millis(5);
 
 /// Runs `attack` against a group that must not notice.
 fn besieged(attack: impl FnOnce(&Siege) + Send) {
@@ -31,20 +42,15 @@ fn besieged(attack: impl FnOnce(&Siege) + Send) {
 fn besieged_over(data_transport: DataTransport, attack: impl FnOnce(&Siege) + Send) {
     let network = Network::default().with_data_transport(data_transport);
     let (addresses, secret) = (free_addresses(2), JobSecret::generate().unwrap());
-    let (stepped, steps) = mpsc::sync_channel(0);
+    let (siege, steps) = Siege::with_steps(&addresses, &secret);
     let over = AtomicBool::new(false);
-    let siege = Siege {
-        addresses: addresses.clone(),
-        secret: secret.clone(),
-        steps: Mutex::new(steps),
-    };
     thread::scope(|scope| {
         for rank in Rank::all(2) {
             let config = config(&addresses, rank, &secret)
                 .with_transport(Transport::Quic)
                 .with_network(network);
-            let (stepped, over) = (stepped.clone(), &over);
-            scope.spawn(move || reduce(Group::connect(&config).unwrap(), over, &stepped));
+            let (steps, over) = (&steps, &over);
+            scope.spawn(move || reduce(Group::connect(&config).unwrap(), over, steps));
         }
         siege.goes_on();
         attack(&siege);
@@ -53,8 +59,10 @@ fn besieged_over(data_transport: DataTransport, attack: impl FnOnce(&Siege) + Se
     });
 }
 
-fn reduce(mut group: Group, over: &AtomicBool, stepped: &mpsc::SyncSender<()>) {
+fn reduce(mut group: Group, over: &AtomicBool, steps: &Steps) {
+    let is_chief = group.rank() == Rank::CHIEF;
     loop {
+        let is_asked = is_chief && steps.asks.lock().unwrap().recv_timeout(PACE).is_ok();
         let mut buffer = [1.0_f32; 5000];
         group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
         assert!(buffer.iter().all(|sum| *sum == 2.0));
@@ -63,9 +71,8 @@ fn reduce(mut group: Group, over: &AtomicBool, stepped: &mpsc::SyncSender<()>) {
         if word == [1] {
             return group.leave().unwrap();
         }
-        if group.rank() == Rank::CHIEF {
-            // Whoever waits for steps hears of them; nobody else has to.
-            let _ = stepped.try_send(());
+        if is_asked {
+            steps.done.send(()).unwrap();
         }
     }
 }
@@ -73,17 +80,27 @@ fn reduce(mut group: Group, over: &AtomicBool, stepped: &mpsc::SyncSender<()>) {
 impl Siege {
     /// Of a group that makes no steps.
     fn of(addresses: &[String], secret: &JobSecret) -> Self {
-        Self {
+        Self::with_steps(addresses, secret).0
+    }
+
+    fn with_steps(addresses: &[String], secret: &JobSecret) -> (Self, Steps) {
+        let (asks, asked) = mpsc::channel();
+        let (done, steps) = mpsc::channel();
+        let siege = Self {
             addresses: addresses.to_vec(),
             secret: secret.clone(),
-            steps: Mutex::new(mpsc::sync_channel(0).1),
-        }
+            asks,
+            steps: Mutex::new(steps),
+        };
+        let asks = Mutex::new(asked);
+        (siege, Steps { asks, done })
     }
 
     /// The group makes ten more steps.
     fn goes_on(&self) {
         let steps = self.steps.lock().unwrap();
         for _ in 0..10 {
+            self.asks.send(()).unwrap();
             steps.recv_timeout(PATIENCE).unwrap();
         }
     }

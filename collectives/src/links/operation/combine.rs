@@ -1,22 +1,79 @@
 //! How contributions become one result: all at once, or some at a time.
 
+use std::fmt::Debug;
 use std::num::NonZeroU32;
 
-use meshwork_accel::{Element, Error, Reduction};
+use bytemuck::checked::{cast_slice, cast_slice_mut};
+use meshwork_accel::{Element, ElementType, Error, ReduceOp, Reduction};
 
 use crate::schedule::Schedule;
 
-/// How the contributions of all ranks become one result.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Combine<T: Element> {
-    /// Whoever combines any has all of them.
-    AtOnce(Reduction<T>),
-    /// Some at a time; when all are in, a mean is made of their sum.
-    InSteps(Reduction<T>),
+/// A reduction of elements that are given as bytes, and lie where such elements may.
+pub(super) trait ReduceBytes: Debug {
+    /// As [`Reduction::reduce`].
+    fn reduce(&self, into: &mut [u8], from: &[u8]) -> Result<(), Error>;
+    /// As [`Reduction::complete_pair`].
+    fn complete_pair(&self, into: &mut [u8], from: &[u8]) -> Result<(), Error>;
+    /// As [`Reduction::fold`].
+    fn fold(&self, into: &mut [u8], sources: &[&[u8]]) -> Result<(), Error>;
+    /// As [`Reduction::complete`].
+    fn complete(&self, into: &mut [u8], contributions: &[&[u8]]) -> Result<(), Error>;
+    /// As [`Reduction::finish`].
+    fn finish(&self, combined: &mut [u8], contributions: NonZeroU32);
 }
 
-impl<T: Element> Combine<T> {
-    pub(super) fn by(schedule: &Schedule, reduction: Reduction<T>) -> Self {
+impl<T: Element> ReduceBytes for Reduction<T> {
+    fn reduce(&self, into: &mut [u8], from: &[u8]) -> Result<(), Error> {
+        self.reduce(cast_slice_mut(into), cast_slice(from))
+    }
+
+    fn complete_pair(&self, into: &mut [u8], from: &[u8]) -> Result<(), Error> {
+        self.complete_pair(cast_slice_mut(into), cast_slice(from))
+    }
+
+    fn fold(&self, into: &mut [u8], sources: &[&[u8]]) -> Result<(), Error> {
+        let sources: Vec<&[T]> = sources.iter().map(|source| cast_slice(source)).collect();
+        self.fold(cast_slice_mut(into), &sources)
+    }
+
+    fn complete(&self, into: &mut [u8], contributions: &[&[u8]]) -> Result<(), Error> {
+        let contributions: Vec<&[T]> = contributions.iter().map(|one| cast_slice(one)).collect();
+        self.complete(cast_slice_mut(into), &contributions)
+    }
+
+    fn finish(&self, combined: &mut [u8], contributions: NonZeroU32) {
+        self.finish(cast_slice_mut(combined), contributions);
+    }
+}
+
+/// The reduction of such elements by `op`.
+///
+/// # Errors
+/// [`Error::UnsupportedOp`].
+pub(super) fn reduction_of_bytes(
+    element: ElementType,
+    op: ReduceOp,
+) -> Result<Box<dyn ReduceBytes>, Error> {
+    Ok(match element.size() {
+        1 => Box::new(Reduction::<u8>::carrying(element, op)?),
+        2 => Box::new(Reduction::<u16>::carrying(element, op)?),
+        4 => Box::new(Reduction::<u32>::carrying(element, op)?),
+        8 => Box::new(Reduction::<u64>::carrying(element, op)?),
+        size => unreachable!("no element has {size} bytes"),
+    })
+}
+
+/// How the contributions of all ranks become one result.
+#[derive(Debug)]
+pub(super) enum Combine {
+    /// Whoever combines any has all of them.
+    AtOnce(Box<dyn ReduceBytes>),
+    /// Some at a time; when all are in, a mean is made of their sum.
+    InSteps(Box<dyn ReduceBytes>),
+}
+
+impl Combine {
+    pub(super) fn by(schedule: &Schedule, reduction: Box<dyn ReduceBytes>) -> Self {
         match schedule.combines_at_once() {
             true => Self::AtOnce(reduction),
             false => Self::InSteps(reduction),
@@ -24,7 +81,7 @@ impl<T: Element> Combine<T> {
     }
 
     /// Combines two, in place of the first.
-    pub(super) fn pair(self, into: &mut [T], from: &[T]) -> Result<(), Error> {
+    pub(super) fn pair(&self, into: &mut [u8], from: &[u8]) -> Result<(), Error> {
         match self {
             Self::AtOnce(reduction) => reduction.complete_pair(into, from),
             Self::InSteps(reduction) => reduction.reduce(into, from),
@@ -32,7 +89,7 @@ impl<T: Element> Combine<T> {
     }
 
     /// Combines several, in their order.
-    pub(super) fn several(self, into: &mut [T], from: &[&[T]]) -> Result<(), Error> {
+    pub(super) fn several(&self, into: &mut [u8], from: &[&[u8]]) -> Result<(), Error> {
         match self {
             Self::AtOnce(reduction) => reduction.complete(into, from),
             Self::InSteps(reduction) => reduction.fold(into, from),
@@ -40,7 +97,7 @@ impl<T: Element> Combine<T> {
     }
 
     /// Makes results of what all ranks were combined to.
-    pub(super) fn finish(self, combined: &mut [T], world: u32) {
+    pub(super) fn finish(&self, combined: &mut [u8], world: u32) {
         if let (Self::InSteps(reduction), Some(world)) = (self, NonZeroU32::new(world)) {
             reduction.finish(combined, world);
         }

@@ -3,14 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use meshwork_accel::Element;
-
+use super::bytes::{AlignedBytes, BytesTransfer};
 use super::{ChunkReader, LinkOperation, Scratch};
 use crate::Rank;
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
 use crate::links::Links;
-use crate::operation::{OnArrival, Transfer};
 use crate::schedule::Algorithm;
 
 /// How blocks come to those that they are for.
@@ -66,11 +64,11 @@ impl LinkOperation<'_> {
         Route::of(&self.request.contract, self.request.digest)
     }
 
-    pub(super) async fn exchange<T: Element>(
+    pub(super) async fn exchange(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
-        transfer: Transfer<'_, T>,
+        transfer: BytesTransfer<'_>,
     ) -> Result<(), Failure> {
         match self.route() {
             Route::Direct => self.exchange_directly(links, scratch, transfer).await,
@@ -85,17 +83,17 @@ impl LinkOperation<'_> {
     /// Sends every other rank its block and receives the blocks that are for this one, the nearest
     /// ranks first. Blocks to be reduced are kept until all are here, so that their order is that
     /// of the ranks.
-    async fn exchange_directly<T: Element>(
+    async fn exchange_directly(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
-        transfer: Transfer<'_, T>,
+        transfer: BytesTransfer<'_>,
     ) -> Result<(), Failure> {
-        let Transfer {
+        let BytesTransfer {
             outgoing_blocks,
             receives,
             output,
-            then,
+            fold,
         } = transfer;
         let Links {
             outgoing, incoming, ..
@@ -118,14 +116,14 @@ impl LinkOperation<'_> {
                 if distance == 1 {
                     chunk_reader.check_all(gives).await?;
                 }
-                match (taken, &then) {
-                    (Some(take), OnArrival::Copy) => {
+                match (taken, &fold) {
+                    (Some(take), None) => {
                         chunk_reader
                             .chunk(from, &mut output[take.into.clone()])
                             .await
                     }
-                    (Some(take), OnArrival::Fold(_)) => {
-                        let mut block = vec![T::default(); take.into.len()];
+                    (Some(take), Some(_)) => {
+                        let mut block = AlignedBytes::zeroed(take.into.len());
                         chunk_reader.chunk(from, &mut block).await?;
                         arrived.insert(from, block);
                         Ok(())
@@ -135,17 +133,13 @@ impl LinkOperation<'_> {
             };
             tokio::try_join!(send, receive)?;
         }
-        if let OnArrival::Fold(reduction) = then {
+        if let Some(reduction) = fold {
             let own = outgoing_blocks
                 .block_for(self.me.index())
                 .unwrap_or_default();
-            let mut sources: BTreeMap<Rank, &[T]> = BTreeMap::from([(self.me, own)]);
-            sources.extend(
-                arrived
-                    .iter()
-                    .map(|(from, block)| (*from, block.as_slice())),
-            );
-            let sources: Vec<&[T]> = sources.into_values().collect();
+            let mut sources: BTreeMap<Rank, &[u8]> = BTreeMap::from([(self.me, own)]);
+            sources.extend(arrived.iter().map(|(from, block)| (*from, &**block)));
+            let sources: Vec<&[u8]> = sources.into_values().collect();
             reduction.complete(output, &sources)?;
         }
         Ok(())

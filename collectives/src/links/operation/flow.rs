@@ -2,8 +2,8 @@
 //!
 //! A rank sends and receives at the same time, each in the order of its rounds. What is sent may
 //! have to be received first, and what is received may have to wait until what it replaces is out;
-//! nothing else waits. Places in the order of all that is sent, or received, are counted in
-//! elements, and one more for each transfer.
+//! nothing else waits. Places in the order of all that is sent, or received, are counted in bytes,
+//! and one more for each transfer.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

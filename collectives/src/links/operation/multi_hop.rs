@@ -2,25 +2,24 @@
 
 use std::ops::Range;
 
-use meshwork_accel::Element;
-
+use super::bytes::{AlignedBytes, BytesTransfer};
 use super::walk::CutBuffer;
 use super::{ChunkReader, LinkOperation, Scratch};
 use crate::Rank;
 use crate::failure::Failure;
 use crate::links::Links;
-use crate::operation::{ReceiveBlock, Transfer};
+use crate::operation::ReceiveBlock;
 use crate::schedule::{Blocks, Collective, Schedule};
 
 impl LinkOperation<'_> {
     /// Gives every rank the blocks of all, of which all know the lengths.
-    pub(super) async fn all_gather<T: Element>(
+    pub(super) async fn all_gather(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
-        transfer: Transfer<'_, T>,
+        transfer: BytesTransfer<'_>,
     ) -> Result<(), Failure> {
-        let Transfer {
+        let BytesTransfer {
             outgoing_blocks,
             receives,
             output,
@@ -33,7 +32,7 @@ impl LinkOperation<'_> {
             .expect("one block, for every rank");
         let mut lengths = vec![0; self.world as usize];
         lengths[self.me.index()] = own.len();
-        for take in receives {
+        for take in &receives {
             lengths[take.from] = take.into.len();
         }
         let blocks = blocks(lengths);
@@ -44,7 +43,7 @@ impl LinkOperation<'_> {
             let whole = CutBuffer::new(output, blocks);
             return self.walk_cut(schedule, links, scratch, whole).await;
         }
-        let mut gathered = vec![T::default(); blocks.len()];
+        let mut gathered = vec![0; blocks.len()];
         gathered[place(self.me.index())].copy_from_slice(own);
         let whole = CutBuffer::new(&mut gathered, blocks.clone());
         self.walk_cut(schedule, links, scratch, whole).await?;
@@ -55,13 +54,13 @@ impl LinkOperation<'_> {
     }
 
     /// Leaves each rank with its block of the reduction; all know the lengths of blocks.
-    pub(super) async fn reduce_scatter<T: Element>(
+    pub(super) async fn reduce_scatter(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
-        transfer: Transfer<'_, T>,
+        transfer: BytesTransfer<'_>,
     ) -> Result<(), Failure> {
-        let Transfer {
+        let BytesTransfer {
             outgoing_blocks,
             output,
             ..
@@ -69,9 +68,9 @@ impl LinkOperation<'_> {
         self.agree_on_lengths(links, scratch).await?;
         let blocks = blocks(outgoing_blocks.blocks.iter().map(Range::len));
         // The caller keeps its input.
-        let mut partial: Vec<T> = Vec::with_capacity(blocks.len());
-        for block in outgoing_blocks.blocks {
-            partial.extend_from_slice(&outgoing_blocks.input[block.clone()]);
+        let mut partial = AlignedBytes::zeroed(blocks.len());
+        for (rank, block) in outgoing_blocks.blocks.into_iter().enumerate() {
+            partial[blocks.elements(rank..rank + 1)].copy_from_slice(&outgoing_blocks.input[block]);
         }
         let schedule = self.schedule(Collective::ReduceScatter);
         let whole = CutBuffer::new(&mut partial, blocks.clone());
@@ -82,14 +81,14 @@ impl LinkOperation<'_> {
     }
 
     /// Gives the root the blocks of all, which have one length.
-    pub(super) async fn gather<T: Element>(
+    pub(super) async fn gather(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
-        transfer: Transfer<'_, T>,
+        transfer: BytesTransfer<'_>,
         root: Rank,
     ) -> Result<(), Failure> {
-        let Transfer {
+        let BytesTransfer {
             outgoing_blocks,
             output,
             ..
@@ -104,7 +103,7 @@ impl LinkOperation<'_> {
             .block_for(root.index())
             .expect("one block, for the root");
         let blocks = self.passing(&schedule, own.len());
-        let mut passing = vec![T::default(); blocks.len()];
+        let mut passing = vec![0; blocks.len()];
         let place = self.me.index();
         passing[blocks.elements(place..place + 1)].copy_from_slice(own);
         let whole = CutBuffer::new(&mut passing, blocks);
@@ -112,14 +111,14 @@ impl LinkOperation<'_> {
     }
 
     /// Gives each rank its block of the root's, which have one length.
-    pub(super) async fn scatter<T: Element>(
+    pub(super) async fn scatter(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
-        transfer: Transfer<'_, T>,
+        transfer: BytesTransfer<'_>,
         root: Rank,
     ) -> Result<(), Failure> {
-        let Transfer {
+        let BytesTransfer {
             outgoing_blocks,
             output,
             ..
@@ -132,7 +131,7 @@ impl LinkOperation<'_> {
             return self.walk_cut(schedule, links, scratch, whole).await;
         }
         let blocks = self.passing(&schedule, output.len());
-        let mut passing = vec![T::default(); blocks.len()];
+        let mut passing = vec![0; blocks.len()];
         let whole = CutBuffer::new(&mut passing, blocks.clone());
         self.walk_cut(schedule, links, scratch, whole).await?;
         let place = self.me.index();
@@ -144,13 +143,13 @@ impl LinkOperation<'_> {
     /// number has bits: a block that has `d` ranks to go takes a step of `2^r` in round `r` if `d`
     /// has that bit. Contributions are moved, not reduced (Bruck et al., "Efficient algorithms for
     /// all-to-all communications", 1997).
-    pub(super) async fn all_to_all<T: Element>(
+    pub(super) async fn all_to_all(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
-        transfer: Transfer<'_, T>,
+        transfer: BytesTransfer<'_>,
     ) -> Result<(), Failure> {
-        let Transfer {
+        let BytesTransfer {
             outgoing_blocks,
             receives,
             output,
@@ -158,7 +157,7 @@ impl LinkOperation<'_> {
         } = transfer;
         let (me, world) = (self.me.index(), self.world as usize);
         // By how far they have to go in all.
-        let mut by_way: Vec<T> = Vec::with_capacity(outgoing_blocks.input.len());
+        let mut by_way: Vec<u8> = Vec::with_capacity(outgoing_blocks.input.len());
         for way in 0..world {
             let block = outgoing_blocks.block_for((me + way) % world);
             by_way.extend_from_slice(block.expect("a block for each rank"));
@@ -174,9 +173,11 @@ impl LinkOperation<'_> {
         for step in steps(world) {
             let (to, from) = ((me + step) % world, (me + world - step) % world);
             let moving = || (1..world).filter(move |way| way & step != 0);
-            let packed = moving().flat_map(|way| &by_way[blocks.elements(way..way + 1)]);
-            let packed: Vec<T> = packed.copied().collect();
-            let mut arrived = vec![T::default(); packed.len()];
+            let moved: Vec<&[u8]> = moving()
+                .map(|way| &by_way[blocks.elements(way..way + 1)])
+                .collect();
+            let packed = moved.concat();
+            let mut arrived = vec![0; packed.len()];
             tokio::try_join!(
                 self.send_chunk(outgoing, Rank::at(to), &packed),
                 chunk_reader.chunk(Rank::at(from), &mut arrived),

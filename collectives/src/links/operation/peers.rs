@@ -2,31 +2,31 @@
 
 use std::collections::BTreeSet;
 
-use meshwork_accel::Element;
-
 use super::LinkOperation;
+use super::bytes::{BytesTransfer, BytesWork};
 use super::exchange::Route;
 use super::multi_hop::steps;
 use crate::Rank;
-use crate::operation::{Transfer, Work};
 use crate::schedule::Collective;
 
 impl LinkOperation<'_> {
     /// Every rank that this one sends to or receives from when it carries the work out.
-    pub(crate) fn peers<T: Element>(&self, work: &Work<'_, T>) -> BTreeSet<Rank> {
+    pub(crate) fn peers(&self, work: &BytesWork<'_>) -> BTreeSet<Rank> {
         let mut peers = match *work {
             // A message is between two ranks, and announced by one to the other.
-            Work::Send { to: peer, .. } | Work::Receive { from: peer, .. } => {
+            BytesWork::Send { to: peer, .. } | BytesWork::Receive { from: peer, .. } => {
                 return BTreeSet::from([peer]);
             }
-            Work::Agree => BTreeSet::new(),
-            Work::Exchange(ref transfer) => self.peers_of_exchange(transfer),
-            Work::Barrier => self.schedule(Collective::Barrier).peers(),
-            Work::Reduce { root: None, .. } => self.schedule(Collective::AllReduce).peers(),
-            Work::Reduce {
+            BytesWork::Agree => BTreeSet::new(),
+            BytesWork::Exchange(ref transfer) => self.peers_of_exchange(transfer),
+            BytesWork::Barrier => self.schedule(Collective::Barrier).peers(),
+            BytesWork::Reduce { root: None, .. } => self.schedule(Collective::AllReduce).peers(),
+            BytesWork::Reduce {
                 root: Some(root), ..
             } => self.schedule(Collective::Reduce { root }).peers(),
-            Work::Broadcast { root, .. } => self.schedule(Collective::Broadcast { root }).peers(),
+            BytesWork::Broadcast { root, .. } => {
+                self.schedule(Collective::Broadcast { root }).peers()
+            }
         };
         peers.append(&mut self.call_peers());
         peers.remove(&self.me);
@@ -40,7 +40,7 @@ impl LinkOperation<'_> {
         peers
     }
 
-    fn peers_of_exchange<T: Element>(&self, transfer: &Transfer<'_, T>) -> BTreeSet<Rank> {
+    fn peers_of_exchange(&self, transfer: &BytesTransfer<'_>) -> BTreeSet<Rank> {
         match self.route() {
             Route::Direct => self.peers_of_blocks(transfer),
             Route::AllGather => self.schedule(Collective::AllGather).peers(),
@@ -56,7 +56,7 @@ impl LinkOperation<'_> {
     }
 
     /// Those that take a block of this rank's, and those whose blocks it takes.
-    fn peers_of_blocks<T: Element>(&self, transfer: &Transfer<'_, T>) -> BTreeSet<Rank> {
+    fn peers_of_blocks(&self, transfer: &BytesTransfer<'_>) -> BTreeSet<Rank> {
         let blocks = &transfer.outgoing_blocks;
         let takers = Rank::all(self.world).filter(|to| blocks.block_for(to.index()).is_some());
         let givers = transfer.receives.iter().map(|take| Rank::at(take.from));

@@ -7,8 +7,9 @@ use std::cell::Cell;
 use std::future::Future;
 use std::time::Duration;
 
+use bytemuck::Pod;
 use futures_util::future::{join_all, try_join_all};
-use meshwork_accel::{Element, ElementType, ReduceOp};
+use meshwork_accel::{ElementType, ReduceOp};
 use tokio::io::simplex;
 
 use super::{CallGraph, LinkOperation, PIECE_BYTES, Scratch, WaitState};
@@ -69,7 +70,7 @@ impl Plan {
 
 const CALL_GRAPHS: [CallGraph; 2] = [CallGraph::Ring, CallGraph::Tree];
 
-async fn walk<T: Element>(
+async fn walk<T: Pod>(
     me: Rank,
     world: u32,
     plan: Plan,
@@ -94,7 +95,12 @@ async fn walk<T: Element>(
     };
     let schedule = Schedule::new(collective, algorithm, &Hosts::apart(world), me);
     operation
-        .walk(schedule, links, &mut Scratch::new(), buffer)
+        .walk(
+            schedule,
+            links,
+            &mut Scratch::new(),
+            bytemuck::cast_slice_mut(buffer),
+        )
         .await
 }
 

@@ -8,9 +8,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use meshwork_accel::{Element, Error, Reduction};
+use meshwork_accel::Error;
 
-use super::combine::Combine;
+use super::bytes::AlignedBytes;
+use super::combine::{Combine, reduction_of_bytes};
 use super::flow::{Places, Progress};
 use super::{CallGraph, ChunkReader, LinkOperation, PIECE_BYTES, Scratch};
 use crate::Rank;
@@ -21,15 +22,18 @@ use crate::schedule::{Blocks, OnReceive, Receive, Round, Schedule, Send};
 use crate::wire::FrameType;
 
 impl LinkOperation<'_> {
-    /// Walks a schedule on `buffer`, cut evenly.
-    pub(crate) async fn walk<T: Element>(
+    /// Walks a schedule on the elements of `buffer`, cut evenly.
+    pub(crate) async fn walk(
         &self,
         schedule: Schedule,
         links: &mut Links,
         scratch: &mut Scratch,
-        buffer: &mut [T],
+        buffer: &mut [u8],
     ) -> Result<(), Failure> {
-        let blocks = Blocks::even(buffer.len(), schedule.blocks());
+        let size = self.request.contract.element.size();
+        let blocks = Blocks::even(buffer.len() / size, schedule.blocks())
+            .in_parts(size)
+            .expect("the bytes are in memory");
         let whole = CutBuffer::new(buffer, blocks);
         self.walk_cut(schedule, links, scratch, whole).await
     }
@@ -38,15 +42,15 @@ impl LinkOperation<'_> {
     ///
     /// Takes memory of its own for what is received only where a round reduces from several ranks
     /// at once: as much as all that they send.
-    pub(super) async fn walk_cut<T: Element>(
+    pub(super) async fn walk_cut(
         &self,
         schedule: Schedule,
         links: &mut Links,
         scratch: &mut Scratch,
-        whole: CutBuffer<'_, T>,
+        whole: CutBuffer<'_>,
     ) -> Result<(), Failure> {
         let Contract { element, op, .. } = self.request.contract;
-        let reduction = op.map(|op| Reduction::carrying(element, op)).transpose()?;
+        let reduction = op.map(|op| reduction_of_bytes(element, op)).transpose()?;
         let combine = reduction.map(|reduction| Combine::by(&schedule, reduction));
         let Links {
             outgoing, incoming, ..
@@ -64,40 +68,40 @@ impl LinkOperation<'_> {
             announced: Cell::new(false),
         };
         tokio::try_join!(walk.send_all(outgoing), walk.receive_all(&mut chunk_reader))?;
-        if let Some(combine) = combine {
-            combine.finish(buffer, self.world);
+        if let Some(combine) = walk.combine {
+            combine.finish(walk.buffer.into_inner(), self.world);
         }
         Ok(())
     }
 }
 
-/// A buffer, and how it is cut in the blocks of a schedule.
-pub(super) struct CutBuffer<'a, T> {
-    buffer: &'a mut [T],
+/// A buffer, and how its bytes are cut in the blocks of a schedule.
+pub(super) struct CutBuffer<'a> {
+    buffer: &'a mut [u8],
     blocks: Blocks,
 }
 
-impl<'a, T> CutBuffer<'a, T> {
-    pub(super) fn new(buffer: &'a mut [T], blocks: Blocks) -> Self {
+impl<'a> CutBuffer<'a> {
+    pub(super) fn new(buffer: &'a mut [u8], blocks: Blocks) -> Self {
         Self { buffer, blocks }
     }
 }
 
 /// One walk of one rank. The buffer is borrowed only while bytes are handed over, never while one
 /// of the two flows waits.
-struct Walk<'a, T: Element> {
+struct Walk<'a> {
     operation: &'a LinkOperation<'a>,
     schedule: Schedule,
     blocks: Blocks,
-    combine: Option<Combine<T>>,
-    buffer: RefCell<&'a mut [T]>,
+    combine: Option<Combine>,
+    buffer: RefCell<&'a mut [u8]>,
     sent: Progress,
     received: Progress,
     /// Whether this rank has told of its call.
     announced: Cell<bool>,
 }
 
-impl<T: Element> Walk<'_, T> {
+impl Walk<'_> {
     async fn send_all(&self, outgoing: &mut LinkWriters) -> Result<(), Failure> {
         if !self.announces_with_a_chunk() {
             self.announce(outgoing).await?;
@@ -124,11 +128,11 @@ impl<T: Element> Walk<'_, T> {
         before: &Places,
     ) -> Result<(), Failure> {
         let whole = self.blocks.elements(send.blocks.clone());
-        let bytes = whole.len() * size_of::<T>();
+        let bytes = whole.len();
         let needed = |piece: &Range<usize>| before.of(&self.blocks, send.blocks.clone(), piece);
         // A message without elements says no more than that its sender has come so far. Others
         // begin when there is something to say: head and elements are one packet then.
-        let first = pieces::<T>(whole.clone()).next();
+        let first = pieces(whole.clone()).next();
         let first = first.map_or_else(|| before.all(), |piece| needed(&piece));
         self.wait_for_received(first, outgoing).await?;
         if self.operation.told() == Some(send.to) && !self.announced.get() {
@@ -137,7 +141,7 @@ impl<T: Element> Walk<'_, T> {
         let header = self.operation.frame(FrameType::Chunk, bytes).encode();
         outgoing.send(send.to, &header).await?;
         self.sent.advance(1);
-        for piece in pieces::<T>(whole) {
+        for piece in pieces(whole) {
             self.received.reach(needed(&piece)).await;
             if round.receives().is_empty() {
                 self.operation.wait.waits_for(send.to);
@@ -199,7 +203,7 @@ impl<T: Element> Walk<'_, T> {
             for send in round.sends() {
                 before.count(&self.blocks, send.blocks.clone());
             }
-            if let Some(combine) = self.combine.filter(|_| meets_several(&round)) {
+            if let Some(combine) = self.combine.as_ref().filter(|_| meets_several(&round)) {
                 self.fold(&round, chunk_reader, combine, &before).await?;
                 continue;
             }
@@ -220,14 +224,14 @@ impl<T: Element> Walk<'_, T> {
     ) -> Result<(), Failure> {
         let Receive { from, blocks, then } = receive;
         let whole = self.blocks.elements(blocks.clone());
-        chunk_reader.head::<T>(*from, whole.len()).await?;
+        chunk_reader.head(*from, whole.len()).await?;
         self.received.advance(1);
-        let combine = self.combine.filter(|_| *then == OnReceive::Reduce);
+        let combine = self.combine.as_ref().filter(|_| *then == OnReceive::Reduce);
         let first = match round.exchanges() && *from < self.operation.me {
             true => First::Received,
             false => First::Own,
         };
-        for piece in pieces::<T>(whole) {
+        for piece in pieces(whole) {
             let out = self
                 .sent
                 .reach(before.of(&self.blocks, blocks.clone(), &piece));
@@ -242,7 +246,7 @@ impl<T: Element> Walk<'_, T> {
                 }
                 Some(combine) => {
                     // Read first, so that a pair of ranks that exchange never wait for each other.
-                    let read = chunk_reader.piece::<T>(*from, length).await?;
+                    let read = chunk_reader.piece(*from, length).await?;
                     out.await;
                     let mut buffer = self.buffer.borrow_mut();
                     let own = &mut buffer[piece];
@@ -259,14 +263,14 @@ impl<T: Element> Walk<'_, T> {
         &self,
         round: &Round,
         chunk_reader: &mut ChunkReader<'_>,
-        combine: Combine<T>,
+        combine: &Combine,
         before: &Places,
     ) -> Result<(), Failure> {
-        let mut arrived = Vec::new();
+        let mut arrived: Vec<Arrived> = Vec::new();
         let mut out = 0;
         for Receive { from, blocks, .. } in round.receives() {
             let elements = self.blocks.elements(blocks.clone());
-            let mut part = vec![T::default(); elements.len()];
+            let mut part = AlignedBytes::zeroed(elements.len());
             chunk_reader.chunk(*from, &mut part).await?;
             out = out.max(before.of(&self.blocks, blocks.clone(), &elements));
             arrived.push((elements, *from, part));
@@ -282,13 +286,12 @@ impl<T: Element> Walk<'_, T> {
     }
 }
 
-/// The elements, some at a time.
-fn pieces<T>(whole: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let length = PIECE_BYTES / size_of::<T>();
+/// The bytes, some at a time, with no element in two.
+fn pieces(whole: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let end = whole.end;
     whole
-        .step_by(length)
-        .map(move |start| start..end.min(start + length))
+        .step_by(PIECE_BYTES)
+        .map(move |start| start..end.min(start + PIECE_BYTES))
 }
 
 /// Whose contribution is on the left of a reduction of two.
@@ -299,12 +302,7 @@ enum First {
 }
 
 /// Reduces what was read into what is there.
-fn apply<T: Element>(
-    own: &mut [T],
-    read: &mut [T],
-    combine: Combine<T>,
-    first: First,
-) -> Result<(), Error> {
+fn apply(own: &mut [u8], read: &mut [u8], combine: &Combine, first: First) -> Result<(), Error> {
     match first {
         First::Received => {
             combine.pair(read, own)?;
@@ -315,26 +313,26 @@ fn apply<T: Element>(
     Ok(())
 }
 
-/// Elements that were received, from whom, and what they are.
-type Arrived<T> = (Range<usize>, Rank, Vec<T>);
+/// Which bytes were received, from whom, and what they are.
+type Arrived = (Range<usize>, Rank, AlignedBytes);
 
 /// Reduces, in the order of the ranks, all that came for each part of the buffer with what is
 /// there.
-fn fold_arrived<T: Element>(
+fn fold_arrived(
     me: Rank,
-    arrived: &[Arrived<T>],
-    buffer: &mut [T],
-    combine: Combine<T>,
+    arrived: &[Arrived],
+    buffer: &mut [u8],
+    combine: &Combine,
 ) -> Result<(), Error> {
-    let mut parts: BTreeMap<(usize, usize), BTreeMap<Rank, &[T]>> = BTreeMap::new();
-    for (elements, from, part) in arrived {
-        let range = (elements.start, elements.end);
+    let mut parts: BTreeMap<(usize, usize), BTreeMap<Rank, &[u8]>> = BTreeMap::new();
+    for (bytes, from, part) in arrived {
+        let range = (bytes.start, bytes.end);
         parts.entry(range).or_default().insert(*from, part);
     }
     for ((start, end), mut sources) in parts {
-        let own = buffer[start..end].to_vec();
+        let own = AlignedBytes::copied(&buffer[start..end]);
         sources.insert(me, &own);
-        let sources: Vec<&[T]> = sources.into_values().collect();
+        let sources: Vec<&[u8]> = sources.into_values().collect();
         combine.several(&mut buffer[start..end], &sources)?;
     }
     Ok(())

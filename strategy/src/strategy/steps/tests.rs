@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use ndarray::Array1;
 use proptest::prelude::*;
 
 use super::*;
@@ -79,14 +78,12 @@ fn different_calls_and_types_are_told_on_both_sides() {
     let error = strategy
         .run_each(|replica| match replica.local_id() {
             0 => replica.all_reduce(ReplicaReduceOp::Sum, &mut [1.0_f32]),
-            _ => replica
-                .all_gather(Array1::from(vec![1.0_f32]).into_dyn(), 0)
-                .map(drop),
+            _ => replica.merge_call((), |_, values| Ok(values)),
         })
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("all_gather at") && error.contains("all_reduce at"),
+        error.contains("merge_call at") && error.contains("all_reduce at"),
         "{error}"
     );
     let error = strategy.run_each(|replica| match replica.local_id() {

@@ -153,11 +153,7 @@ fn claim(secret: &[u8; 32], lane: u8, binding: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_member_has_to_prove_that_each_connection_over_tcp_is_of_the_one_over_quic() {
-    let siege = Siege {
-        addresses: free_addresses(2),
-        secret: JobSecret::generate().unwrap(),
-        steps: Mutex::new(mpsc::sync_channel(0).1),
-    };
+    let siege = Siege::of(&free_addresses(2), &JobSecret::generate().unwrap());
     thread::scope(|scope| {
         let first = scope.spawn(|| {
             let config = config(&siege.addresses, Rank::CHIEF, &siege.secret);

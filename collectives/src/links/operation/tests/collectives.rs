@@ -284,6 +284,7 @@ impl Case {
             wait: &WaitState::new(me),
         };
         let mut run = async |work: Work<'_, i64>| {
+            let work = work.into();
             let peers = operation.peers(&work);
             let done = operation.carry_out(links, &mut Scratch::new(), work).await;
             assert!(done.is_ok(), "{self:?}, {me}");
