@@ -1,9 +1,9 @@
-//! What the adapters cost a training step: the time of `all_reduce` where one worker trains, so
-//! that nothing is sent and all of it is the adapter's, beside the time of the whole step, by the
-//! same clock in the same steps.
+//! What the adapters cost a training step, beside the time of the whole step by the same clock:
+//! where one worker trains nothing is sent, and all of `all_reduce` is the adapter's; where two do,
+//! it is what that takes longer than an all-reduce of as many numbers in the same step.
 //!
-//! Prints `library,model,step_us,adapter_us,share`: medians of many steps, and the median of their
-//! shares in percent.
+//! Prints `library,model,workers,step_us,adapter_us,share`: medians of many steps, and the median
+//! of their shares in percent.
 
 use std::hint::black_box;
 use std::io::{self, Write};
@@ -18,7 +18,8 @@ use candle_nn::{Conv2d, Conv2dConfig, Linear, Optimizer, SGD, VarBuilder, VarMap
 use meshwork_burn::MirroredParams;
 use meshwork_candle::MirroredVars;
 use meshwork_candle_ops as ops;
-use meshwork_strategy::{MultiWorkerMirroredStrategy, PerReplica};
+use meshwork_launcher::{Cores, Launch, Outcome, Output};
+use meshwork_strategy::{MultiWorkerMirroredStrategy, PerReplica, ReplicaContext, ReplicaReduceOp};
 
 /// As programs that train have it.
 #[global_allocator]
@@ -43,22 +44,80 @@ fn main() -> Result<(), Failure> {
     } else {
         STEPS
     };
-    let mut out = io::stdout().lock();
-    writeln!(out, "library,model,step_us,adapter_us,share")?;
+    if std::env::var_os("TF_CONFIG").is_some() {
+        let mut strategy = MultiWorkerMirroredStrategy::from_env()?;
+        rows(&mut strategy, steps)?;
+        return Ok(strategy.leave()?);
+    }
+    writeln!(
+        io::stdout(),
+        "library,model,workers,step_us,adapter_us,share"
+    )?;
+    rows(&mut MultiWorkerMirroredStrategy::alone()?, steps)?;
+    let launch = Launch::new(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env("RAYON_NUM_THREADS", "1")
+        .env("CANDLE_NUM_THREADS", "1")
+        .workers(2)?
+        .cores(Cores::Split)
+        .output(Output::ChiefInherits);
+    match launch.run()? {
+        Outcome::Succeeded => Ok(()),
+        outcome => Err(outcome.to_string().into()),
+    }
+}
+
+fn rows(strategy: &mut MultiWorkerMirroredStrategy, steps: usize) -> Result<(), Failure> {
+    let workers = strategy.num_replicas_in_sync();
     for (name, measured) in [
-        ("candle,dense", candle_dense(steps)?),
-        ("candle,cnn", candle_cnn(steps)?),
-        ("burn,dense", burn_dense(steps)?),
+        ("candle,dense", candle_dense(strategy, steps)?),
+        ("candle,cnn", candle_cnn(strategy, steps)?),
+        ("burn,dense", burn_dense(strategy, steps)?),
     ] {
-        writeln!(out, "{name},{measured}")?;
+        if strategy.is_chief() {
+            writeln!(io::stdout(), "{name},{workers},{measured}")?;
+        }
     }
     Ok(())
 }
 
-/// The medians of steps whose time within the adapter each of them returns.
+/// What a step tells of itself.
+struct Timed {
+    /// Within the adapter, but for what its numbers take on their way.
+    adapter: Duration,
+    /// What a training would not do: measuring that.
+    beside: Duration,
+}
+
+/// Times what an adapter does, which sums as many numbers as `bare` has over the workers.
+fn timed<R, E: From<meshwork_strategy::Error>>(
+    replica: &mut ReplicaContext<'_>,
+    bare: &mut [f32],
+    act: impl FnOnce(&mut ReplicaContext<'_>) -> Result<R, E>,
+) -> Result<(R, Timed), E> {
+    let began = Instant::now();
+    let mut exchange = Duration::ZERO;
+    if replica.num_replicas_in_sync() > 1 {
+        // All set out together, so that nobody's time is spent waiting for a slower one.
+        replica.all_reduce(ReplicaReduceOp::Sum, &mut [0.0_f32])?;
+        let set_out = Instant::now();
+        replica.all_reduce(ReplicaReduceOp::Sum, bare)?;
+        exchange = set_out.elapsed();
+        replica.all_reduce(ReplicaReduceOp::Sum, &mut [0.0_f32])?;
+    }
+    let set_out = Instant::now();
+    let result = act(replica)?;
+    let timed = Timed {
+        adapter: set_out.elapsed().saturating_sub(exchange),
+        beside: set_out - began,
+    };
+    Ok((result, timed))
+}
+
+/// The medians of steps.
 fn measure(
     steps: usize,
-    mut step: impl FnMut() -> Result<Duration, Failure>,
+    mut step: impl FnMut() -> Result<Timed, Failure>,
 ) -> Result<String, Failure> {
     for _ in 0..WARM_UP {
         step()?;
@@ -66,8 +125,9 @@ fn measure(
     let (mut whole, mut adapter, mut share) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..steps {
         let began = Instant::now();
-        let within = step()?.as_secs_f64();
-        let all = began.elapsed().as_secs_f64();
+        let timed = step()?;
+        let within = timed.adapter.as_secs_f64();
+        let all = (began.elapsed() - timed.beside).as_secs_f64();
         whole.push(all * 1e6);
         adapter.push(within * 1e6);
         share.push(within / all * 100.0);
@@ -83,24 +143,27 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// Steps of a candle model, which `forward` makes scores of.
 fn candle(
+    strategy: &mut MultiWorkerMirroredStrategy,
     steps: usize,
     vars: &VarMap,
     labels: &Tensor,
     forward: impl Fn() -> candle_core::Result<Tensor>,
 ) -> Result<String, Failure> {
-    let mut strategy = MultiWorkerMirroredStrategy::alone()?;
-    let mut mirrored = MirroredVars::with_extra(&mut strategy, vars, 1)?;
+    let mut mirrored = MirroredVars::with_extra(strategy, vars, 1)?;
+    let numbers = vars.all_vars().iter().map(|var| var.elem_count()).sum();
+    let mut bare = strategy.alloc(numbers)?;
+    let weight = 1.0 / strategy.num_replicas_in_sync() as f32;
     let mut optimizer = SGD::new(vars.all_vars(), RATE)?;
     measure(steps, || {
-        let within = strategy.run(|replica| {
+        let timed = strategy.run(|replica| {
             let mut gradients = ops::cross_entropy(&forward()?, labels)?.backward()?;
-            let began = Instant::now();
-            mirrored.all_reduce(replica, &mut gradients, 1.0)?;
-            let within = began.elapsed();
+            let ((), timed) = timed(replica, &mut bare, |replica| {
+                mirrored.all_reduce(replica, &mut gradients, weight)
+            })?;
             optimizer.step(&gradients)?;
-            Ok::<_, meshwork_candle::Error>(within)
+            Ok::<_, meshwork_candle::Error>(timed)
         })?;
-        Ok(within.into_first())
+        Ok(timed.into_first())
     })
 }
 
@@ -109,14 +172,17 @@ fn labels(count: usize) -> candle_core::Result<Tensor> {
     Tensor::from_vec(labels, count, &Device::Cpu)
 }
 
-fn candle_dense(steps: usize) -> Result<String, Failure> {
+fn candle_dense(
+    strategy: &mut MultiWorkerMirroredStrategy,
+    steps: usize,
+) -> Result<String, Failure> {
     let vars = VarMap::new();
     let builder = VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu);
     let layer =
         |number: usize| candle_nn::linear(DENSE[number], DENSE[number + 1], builder.pp(number));
     let layers: Vec<Linear> = (0..3).map(layer).collect::<Result<_, _>>()?;
     let inputs = Tensor::rand(-1.0_f32, 1.0, (BATCH, DENSE[0]), &Device::Cpu)?;
-    candle(steps, &vars, &labels(BATCH)?, || {
+    candle(strategy, steps, &vars, &labels(BATCH)?, || {
         let first = ops::silu(&ops::linear(&layers[0], &inputs)?)?;
         let second = ops::silu(&ops::linear(&layers[1], &first)?)?;
         ops::linear(&layers[2], &second)
@@ -124,7 +190,7 @@ fn candle_dense(steps: usize) -> Result<String, Failure> {
 }
 
 /// The network of the MNIST example.
-fn candle_cnn(steps: usize) -> Result<String, Failure> {
+fn candle_cnn(strategy: &mut MultiWorkerMirroredStrategy, steps: usize) -> Result<String, Failure> {
     let vars = VarMap::new();
     let builder = VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu);
     let conv = |sizes: [usize; 5], name: &str| -> candle_core::Result<Conv2d> {
@@ -141,7 +207,7 @@ fn candle_cnn(steps: usize) -> Result<String, Failure> {
     let hidden = candle_nn::linear(24 * 7 * 7, 48, builder.pp("hidden"))?;
     let output = candle_nn::linear(48, 10, builder.pp("output"))?;
     let images = Tensor::rand(0.0_f32, 1.0, (IMAGES, 1, 28, 28), &Device::Cpu)?;
-    candle(steps, &vars, &labels(IMAGES)?, || {
+    candle(strategy, steps, &vars, &labels(IMAGES)?, || {
         let halves = ops::silu(&ops::conv2d(&first, &images)?)?;
         let keeps = ops::silu(&ops::conv2d(&second, &halves)?)?;
         let quarters = ops::avg_pool2d(&keeps, 2)?.flatten_from(1)?;
@@ -188,10 +254,11 @@ impl Dense {
     }
 }
 
-fn burn_dense(steps: usize) -> Result<String, Failure> {
+fn burn_dense(strategy: &mut MultiWorkerMirroredStrategy, steps: usize) -> Result<String, Failure> {
     let device = BurnDevice::flex().autodiff();
-    let mut strategy = MultiWorkerMirroredStrategy::alone()?;
-    let (mut mirrored, network) = MirroredParams::new(&mut strategy, Dense::new(&device))?;
+    let (mut mirrored, network) = MirroredParams::new(strategy, Dense::new(&device))?;
+    let mut bare = strategy.alloc(network.num_params())?;
+    let weight = 1.0 / strategy.num_replicas_in_sync() as f32;
     let mut network = Some(network);
     let mut optimizer = SgdConfig::new().init();
     let inputs = (0..BATCH * DENSE[0]).map(|at| (at as f32 * 0.3).cos());
@@ -206,13 +273,13 @@ fn burn_dense(steps: usize) -> Result<String, Failure> {
             let scores = activation::log_softmax(before.forward(inputs.clone()), 1);
             let loss = -scores.gather(1, labels.clone()).mean();
             let gradients = GradientsParams::from_grads(loss.backward(), &before);
-            let began = Instant::now();
-            let sums = mirrored.all_reduce(replica, &before, gradients, 1.0)?;
-            Ok::<_, meshwork_burn::Error>((sums, began.elapsed()))
+            timed::<_, meshwork_burn::Error>(replica, &mut bare, |replica| {
+                mirrored.all_reduce(replica, &before, gradients, weight)
+            })
         });
-        let (sums, within) = sums.map(PerReplica::into_first)?;
+        let (sums, timed) = sums.map(PerReplica::into_first)?;
         network = Some(optimizer.step(RATE, before, sums));
         black_box(&network);
-        Ok(within)
+        Ok(timed)
     })
 }

@@ -15,7 +15,7 @@ use meshwork_strategy::{
 
 use crate::Error;
 use crate::gradient_hooks::GradientHooks;
-use crate::tensor::{read_times, write};
+use crate::tensor::{read_times, with_values, write};
 use crate::values::Values;
 
 /// The variables of a candle model, equal on all workers, and room for their gradients.
@@ -206,6 +206,7 @@ impl MirroredVars {
     /// gradient of the mean over the global batch. A variable without a gradient counts as zero.
     /// Sums are written into the memory in which the gradients came, where that is the host's, so
     /// that a step takes none of its own: what shares it with them, such as a clone, changes too.
+    /// A worker that trains alone, with a weight of 1, keeps its gradients as they are.
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`]; `gradients` are then partly replaced.
@@ -218,6 +219,10 @@ impl MirroredVars {
         gradients: &mut GradStore,
         weight: f32,
     ) -> Result<(), Error> {
+        let is_alone = replica.num_replicas_in_sync() == 1;
+        if is_alone && weight == 1.0 && self.low_rank.is_none() {
+            return self.hand_through(replica, gradients);
+        }
         // From the last to the first, as buckets are made: one is reduced while the next is filled.
         for (index, var) in self.values.vars.iter().enumerate().rev() {
             let slot = self.gradients.gradient_mut(index)?;
@@ -228,6 +233,20 @@ impl MirroredVars {
             self.gradients.ready(replica, index)?;
         }
         self.finish(replica, gradients)
+    }
+
+    /// The gradients of the only worker, which are their sum.
+    fn hand_through(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+        gradients: &mut GradStore,
+    ) -> Result<(), Error> {
+        for var in &self.values.vars {
+            if gradients.get(var).is_none() {
+                gradients.insert(var, var.zeros_like()?);
+            }
+        }
+        Ok(self.gradients.finish(replica)?)
     }
 
     /// Tensors with the values of the variables, to build the model of one step from: their
@@ -303,13 +322,15 @@ impl MirroredVars {
         gradients: &mut GradStore,
     ) -> Result<(), Error> {
         let extra = self.extra;
-        if self.checks == Checks::EachStep {
+        let is_alone = replica.num_replicas_in_sync() == 1;
+        let is_checked = !is_alone && self.checks == Checks::EachStep;
+        if is_checked {
             let copy = self.values.fingerprint()?;
             let room = &mut self.gradients.extra_mut()?[extra..];
             replica.write_fingerprint(copy, room)?;
         }
         self.gradients.finish(replica)?;
-        if self.checks == Checks::EachStep {
+        if is_checked {
             replica.read_check(&self.gradients.extra()[extra..])?;
         }
         for (index, var) in self.values.vars.iter().enumerate() {
@@ -333,11 +354,12 @@ impl MirroredVars {
     /// [`Error::Candle`]
     #[doc(alias = "clip_grad_norm_")]
     pub fn clip_norm(&self, gradients: &mut GradStore, most: f64) -> Result<f64, Error> {
-        let all = (0..self.values.vars.len()).flat_map(|index| self.gradients.gradient(index));
-        let norm = all
-            .map(|value| f64::from(*value).powi(2))
-            .sum::<f64>()
-            .sqrt();
+        let square = |values: &[f32]| values.iter().map(|value| f64::from(*value).powi(2)).sum();
+        let mut squares: f64 = 0.0;
+        for gradient in self.values.vars.iter().filter_map(|var| gradients.get(var)) {
+            squares += with_values::<f64>(gradient, square)?;
+        }
+        let norm = squares.sqrt();
         if norm > most {
             for var in &self.values.vars {
                 if let Some(gradient) = gradients.get(var) {

@@ -1,4 +1,5 @@
-//! How to wait for a flag: spin, then yield, then sleep, and never for ever.
+//! How to wait for a flag: spin, then yield, then sleep, and never for ever. Whose core others use
+//! sleeps instead of yielding.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -92,6 +93,16 @@ const SLEEP: Duration = Duration::from_millis(5);
 const CROWDED_SLEEP: Duration = Duration::from_millis(50);
 /// Yields between two such looks, while awake.
 const LOOKS: u32 = 64;
+/// A yield that takes as long has given the core to somebody who computes: the scheduler lets that
+/// go on for milliseconds, though the flag may be there at once, where it wakes a sleeper at once.
+const LONG_YIELD: Duration = Duration::from_millis(1);
+/// For how long a rank then sleeps instead of yielding.
+const CROWDED_FOR: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// Until when others are taken to compute on the core of this thread.
+    static CROWDED_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
+}
 
 impl<'a> Waiter<'a> {
     pub(crate) fn new(
@@ -128,14 +139,8 @@ impl<'a> Waiter<'a> {
         closed: &Flag<A>,
         awaited: impl Fn() -> usize,
     ) -> Result<(), WaitError> {
-        for turn in 0..self.spin_policy.yields {
-            if flag.reached(number) {
-                return Ok(());
-            }
-            if turn % LOOKS == LOOKS - 1 && self.ended_early(closed).is_some() {
-                break;
-            }
-            A::pause();
+        if self.yield_core(flag, number, closed) {
+            return Ok(());
         }
         let since = self.since.get().unwrap_or_else(Instant::now);
         self.since.set(Some(since));
@@ -159,6 +164,34 @@ impl<'a> Waiter<'a> {
         }
     }
 
+    /// Whether the flag reaches the number while the core is lent to whoever wants it, as long as
+    /// that gives it back soon.
+    fn yield_core<A: Atomic>(&self, flag: &Flag<A>, number: u32, closed: &Flag<A>) -> bool {
+        if self.spin_policy.yields == 0 {
+            return false;
+        }
+        let mut before = Instant::now();
+        if CROWDED_UNTIL.get().is_some_and(|until| before < until) {
+            return false;
+        }
+        for turn in 0..self.spin_policy.yields {
+            if flag.reached(number) {
+                return true;
+            }
+            if turn % LOOKS == LOOKS - 1 && self.ended_early(closed).is_some() {
+                break;
+            }
+            A::pause();
+            let now = Instant::now();
+            if now - before >= LONG_YIELD {
+                CROWDED_UNTIL.set(Some(now + CROWDED_FOR));
+                break;
+            }
+            before = now;
+        }
+        false
+    }
+
     fn ended_early<A: Atomic>(&self, closed: &Flag<A>) -> Option<WaitError> {
         if self.observer.over() {
             return Some(WaitError::Over);
@@ -169,7 +202,58 @@ impl<'a> Waiter<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
+
+    static YIELDS: AtomicU32 = AtomicU32::new(0);
+
+    /// A number whose waiters get their core back after a millisecond, and which nobody sets.
+    #[derive(Debug, Default)]
+    struct OnBusyCore;
+
+    impl Atomic for OnBusyCore {
+        fn load(&self) -> u32 {
+            0
+        }
+        fn store(&self, _: u32) {}
+        fn publish(&self, _: u32) {}
+        fn wake_sleepers() {}
+        fn add(&self, _: u32) {}
+        fn subtract(&self, _: u32) {}
+        fn sleep(&self, _: u32, _: Duration) {}
+        fn wake(&self) {}
+        fn pause() {
+            YIELDS.fetch_add(1, Ordering::SeqCst);
+            let began = Instant::now();
+            while began.elapsed() < LONG_YIELD {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    struct Nobody;
+
+    impl WaitObserver for Nobody {
+        fn over(&self) -> bool {
+            false
+        }
+        fn waits(&self, _: usize) {}
+    }
+
+    #[test]
+    fn a_rank_that_gets_its_core_back_late_sleeps_from_then_on() {
+        let [flag, closed] = [(); 2].map(|()| Flag::<OnBusyCore>::default());
+        let waiter = Waiter::new(SpinPolicy::new(2, 2), Duration::ZERO, &Nobody);
+        let wait = || waiter.wait_longer(&flag, 1, &closed, || 1);
+        assert_eq!(wait(), Err(WaitError::TimedOut(1)));
+        assert_eq!(YIELDS.load(Ordering::SeqCst), 1);
+        let until = CROWDED_UNTIL.get().unwrap();
+        // So that the second wait is within it on any machine.
+        CROWDED_UNTIL.set(Some(until + Duration::from_secs(3600)));
+        assert_eq!(wait(), Err(WaitError::TimedOut(1)));
+        assert_eq!(YIELDS.load(Ordering::SeqCst), 1, "it has yielded again");
+    }
 
     #[test]
     fn ranks_with_less_than_half_a_core_sleep_at_once() {

@@ -25,11 +25,17 @@ use clap::Parser;
 use meshwork_burn::Distributed;
 use meshwork_cluster_resolver::EnvironmentResolver;
 use meshwork_launcher::{Cores, Elastic, Launch, Outcome, Output};
+use mimalloc::MiMalloc;
 use rayon::ThreadPoolBuilder;
 
 use data::DigitBatcher;
 use error::Error;
 use model::Model;
+
+/// A step frees and asks for the same tensors again: glibc's allocator would give the large ones
+/// back to the kernel each time.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Trains an MNIST classifier with burn, on several workers.
 #[derive(Debug, Parser)]

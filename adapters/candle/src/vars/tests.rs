@@ -280,6 +280,40 @@ fn a_step_takes_memory_for_candles_list_of_arguments_and_for_no_values() {
 }
 
 #[test]
+fn a_worker_alone_keeps_its_gradients_and_gets_zeros_where_there_are_none() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let model = model(1.5);
+    let mut mirrored = MirroredVars::with_extra(&mut strategy, &model, 1).unwrap();
+    mirrored.extra_mut().unwrap()[0] = 0.25;
+    let loss = var(&model, "a").sqr().unwrap().sum_all().unwrap();
+    let mut gradients = loss.backward().unwrap();
+    for name in ["m", "z"] {
+        let zeros = var(&model, name).zeros_like().unwrap();
+        gradients.insert(&var(&model, name), zeros);
+    }
+    let mut step = |gradients: &mut GradStore| {
+        let sums = strategy.run(|replica| mirrored.all_reduce(replica, gradients, 1.0));
+        sums.unwrap();
+    };
+    step(&mut gradients);
+    let counted = allocation_counter::measure(|| step(&mut gradients));
+    assert_eq!(counted.count_total, 0, "{counted:?}");
+    gradients.remove(&var(&model, "z"));
+    step(&mut gradients);
+    assert_eq!(mirrored.extra(), [0.25]);
+    // 3 in six places, and nothing elsewhere.
+    let norm = mirrored.clip_norm(&mut gradients, 1.0).unwrap();
+    assert!((norm - 54.0_f64.sqrt()).abs() < 1e-9, "{norm}");
+    let of = |name| values_of(gradients.get(&var(&model, name)).unwrap());
+    assert!(
+        of("a")
+            .iter()
+            .all(|one| (one - 1.0 / 6.0_f32.sqrt()).abs() < 1e-6)
+    );
+    assert_eq!((of("m"), of("z")), (vec![0.0; 6], vec![0.0; 6]));
+}
+
+#[test]
 fn sums_of_gradients_that_share_memory_are_apart() {
     each(2, |mut strategy| {
         let model = model(1.0);
