@@ -126,8 +126,12 @@ fn whoever_waits_says_where_since_when_and_for_whom() {
                 waiting.barrier().unwrap();
                 waiting.leave().unwrap();
             });
-            let waited = |statistics: &Statistics| !statistics.awaited.is_empty();
-            let statistics = until(&observer, waited);
+            // Joining waits, too.
+            let waits = |statistics: &Statistics| {
+                let call = statistics.current.as_ref();
+                call.is_some_and(|call| call.awaited.is_some()) && !statistics.awaited.is_empty()
+            };
+            let statistics = until(&observer, waits);
             let call = statistics.current.as_ref().expect("it waits");
             assert!(call.what.starts_with("barrier"), "{over:?}: {call:?}");
             assert!(call.site.contains("statistics.rs:"), "{over:?}: {call:?}");
