@@ -1,5 +1,5 @@
-//! How to wait for a flag: spin, then yield, then sleep, and never for ever. Whose core others use
-//! sleeps instead of yielding.
+//! How to wait for a flag: spin, then yield, then sleep, and never for ever. A rank with a core of
+//! its own that other programs use sleeps instead of yielding.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -14,6 +14,8 @@ use crate::failure::Failure;
 pub(crate) struct SpinPolicy {
     spins: u32,
     yields: u32,
+    /// A yield that takes as long has given the core to another program that computes.
+    longest_yield: Option<Duration>,
 }
 
 impl SpinPolicy {
@@ -22,6 +24,7 @@ impl SpinPolicy {
     pub(crate) const NONE: Self = Self {
         spins: 0,
         yields: 0,
+        longest_yield: None,
     };
 
     /// With a core for each rank a short spin avoids the 30 µs that waking a sleeper takes; with
@@ -30,12 +33,17 @@ impl SpinPolicy {
     /// something to do sleep, and who has slept for a while looks less often, as hundreds of ranks
     /// on a few cores would do little else.
     pub(crate) fn new(ranks: usize, cores: usize) -> Self {
-        let (spins, yields) = match ranks {
-            _ if ranks <= cores => (200, 1_000),
-            _ if ranks <= cores.saturating_mul(2) => (20, 1_000),
-            _ => (0, 0),
+        let (spins, yields, longest_yield) = match ranks {
+            _ if ranks <= cores => (200, 1_000, Some(LONG_YIELD)),
+            // A long yield is what a rank of the same core had to do.
+            _ if ranks <= cores.saturating_mul(2) => (20, 1_000, None),
+            _ => (0, 0, None),
         };
-        Self { spins, yields }
+        Self {
+            spins,
+            yields,
+            longest_yield,
+        }
     }
 
     /// Between two looks at whether the group has failed, while asleep, at most.
@@ -93,8 +101,8 @@ const SLEEP: Duration = Duration::from_millis(5);
 const CROWDED_SLEEP: Duration = Duration::from_millis(50);
 /// Yields between two such looks, while awake.
 const LOOKS: u32 = 64;
-/// A yield that takes as long has given the core to somebody who computes: the scheduler lets that
-/// go on for milliseconds, though the flag may be there at once, where it wakes a sleeper at once.
+/// The scheduler lets whoever has got a core by a yield go on for milliseconds, though the flag may
+/// be there at once, where it wakes a sleeper at once.
 const LONG_YIELD: Duration = Duration::from_millis(1);
 /// For how long a rank then sleeps instead of yielding.
 const CROWDED_FOR: Duration = Duration::from_secs(1);
@@ -167,11 +175,8 @@ impl<'a> Waiter<'a> {
     /// Whether the flag reaches the number while the core is lent to whoever wants it, as long as
     /// that gives it back soon.
     fn yield_core<A: Atomic>(&self, flag: &Flag<A>, number: u32, closed: &Flag<A>) -> bool {
-        if self.spin_policy.yields == 0 {
-            return false;
-        }
-        let mut before = Instant::now();
-        if CROWDED_UNTIL.get().is_some_and(|until| before < until) {
+        let longest = self.spin_policy.longest_yield;
+        if longest.is_some() && is_crowded() {
             return false;
         }
         for turn in 0..self.spin_policy.yields {
@@ -181,13 +186,10 @@ impl<'a> Waiter<'a> {
             if turn % LOOKS == LOOKS - 1 && self.ended_early(closed).is_some() {
                 break;
             }
-            A::pause();
-            let now = Instant::now();
-            if now - before >= LONG_YIELD {
-                CROWDED_UNTIL.set(Some(now + CROWDED_FOR));
+            if pause::<A>(longest) {
+                CROWDED_UNTIL.set(Some(Instant::now() + CROWDED_FOR));
                 break;
             }
-            before = now;
         }
         false
     }
@@ -198,6 +200,24 @@ impl<'a> Waiter<'a> {
         }
         closed.reached(CLOSED).then_some(WaitError::Closed)
     }
+}
+
+/// Whether others were seen computing on the core of this thread a short while ago.
+fn is_crowded() -> bool {
+    CROWDED_UNTIL
+        .get()
+        .is_some_and(|until| Instant::now() < until)
+}
+
+/// Yields the core; whether that took too long, if anybody minds.
+fn pause<A: Atomic>(longest: Option<Duration>) -> bool {
+    let Some(longest) = longest else {
+        A::pause();
+        return false;
+    };
+    let began = Instant::now();
+    A::pause();
+    began.elapsed() >= longest
 }
 
 #[cfg(test)]
@@ -253,6 +273,15 @@ mod tests {
         CROWDED_UNTIL.set(Some(until + Duration::from_secs(3600)));
         assert_eq!(wait(), Err(WaitError::TimedOut(1)));
         assert_eq!(YIELDS.load(Ordering::SeqCst), 1, "it has yielded again");
+        // Two ranks of one core lend it to each other.
+        let sharing = SpinPolicy {
+            yields: 2,
+            ..SpinPolicy::new(2, 1)
+        };
+        let sharing = Waiter::new(sharing, Duration::ZERO, &Nobody);
+        let ended = sharing.wait_longer(&flag, 1, &closed, || 1);
+        assert_eq!(ended, Err(WaitError::TimedOut(1)));
+        assert_eq!(YIELDS.load(Ordering::SeqCst), 3);
     }
 
     #[test]
@@ -264,9 +293,11 @@ mod tests {
             SpinPolicy::new(2, 2),
             SpinPolicy {
                 spins: 200,
-                yields: 1_000
+                yields: 1_000,
+                longest_yield: Some(LONG_YIELD),
             }
         );
+        assert_eq!(SpinPolicy::new(3, 2).longest_yield, None);
         assert_eq!(SpinPolicy::new(2, 0), SpinPolicy::NONE);
         assert_eq!(SpinPolicy::new(4, 2).longest_sleep(), SLEEP);
         assert_eq!(SpinPolicy::new(5, 2).longest_sleep(), CROWDED_SLEEP);
