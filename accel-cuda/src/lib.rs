@@ -13,7 +13,8 @@
 //!
 //! # When not to use it
 //!
-//! Without an NVIDIA GPU, or as a general interface to CUDA. It has run on one GPU, never on several.
+//! Without an NVIDIA GPU, or as a general interface to CUDA. It has run on one GPU, never on
+//! several.
 //!
 //! # Examples
 //!

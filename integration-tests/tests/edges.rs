@@ -325,6 +325,10 @@ const UNSAFE: &[(&str, &str)] = &[
         "the driver's functions are of another language",
     ),
     (
+        "accel-cuda/src/sys/pool.rs",
+        "the driver's functions are of another language",
+    ),
+    (
         "accel-cuda/src/sys/memory.rs",
         "the driver's functions are of another language",
     ),

@@ -120,7 +120,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `status` | on by default: workers say over HTTP how they fare, where `MESHWORK_STATUS` says so |
+//! | `status` | on by default: workers say over HTTP how they fare, where `MESHWORK_STATUS` says so, and the chief tells Kubeflow Trainer |
 //! | `ndarray` | `DistributedVariable`; reductions, gathers and batches of ndarray's arrays |
 //! | `etcd` | workers of elastic jobs register in etcd, and newcomers find them there |
 //! | `opentelemetry` | `export_spans`, which sends spans to a collector |

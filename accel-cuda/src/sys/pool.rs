@@ -1,5 +1,5 @@
-//! The driver's pool of a GPU's memory, in which what is freed waits for the next that asks: neither
-//! allocating nor freeing then waits for the GPU.
+//! The driver's pool of a GPU's memory, in which what is freed waits for the next that asks:
+//! neither allocating nor freeing then waits for the GPU.
 #![expect(unsafe_code, reason = "functions of other languages are called here")]
 
 use std::sync::Arc;
