@@ -14,8 +14,8 @@ use crate::failure::Failure;
 pub(crate) struct SpinPolicy {
     spins: u32,
     yields: u32,
-    /// A yield that takes as long has given the core to another program that computes.
-    longest_yield: Option<Duration>,
+    /// Whether there is a core for each rank, so that a long yield has given it to another program.
+    has_core: bool,
 }
 
 impl SpinPolicy {
@@ -24,7 +24,7 @@ impl SpinPolicy {
     pub(crate) const NONE: Self = Self {
         spins: 0,
         yields: 0,
-        longest_yield: None,
+        has_core: false,
     };
 
     /// With a core for each rank a short spin avoids the 30 µs that waking a sleeper takes; with
@@ -33,16 +33,15 @@ impl SpinPolicy {
     /// something to do sleep, and who has slept for a while looks less often, as hundreds of ranks
     /// on a few cores would do little else.
     pub(crate) fn new(ranks: usize, cores: usize) -> Self {
-        let (spins, yields, longest_yield) = match ranks {
-            _ if ranks <= cores => (200, 1_000, Some(LONG_YIELD)),
-            // A long yield is what a rank of the same core had to do.
-            _ if ranks <= cores.saturating_mul(2) => (20, 1_000, None),
-            _ => (0, 0, None),
+        let (spins, yields) = match ranks {
+            _ if ranks <= cores => (200, 1_000),
+            _ if ranks <= cores.saturating_mul(2) => (20, 1_000),
+            _ => (0, 0),
         };
         Self {
             spins,
             yields,
-            longest_yield,
+            has_core: ranks <= cores,
         }
     }
 
@@ -175,8 +174,8 @@ impl<'a> Waiter<'a> {
     /// Whether the flag reaches the number while the core is lent to whoever wants it, as long as
     /// that gives it back soon.
     fn yield_core<A: Atomic>(&self, flag: &Flag<A>, number: u32, closed: &Flag<A>) -> bool {
-        let longest = self.spin_policy.longest_yield;
-        if longest.is_some() && is_crowded() {
+        let has_core = self.spin_policy.has_core;
+        if has_core && is_crowded() {
             return false;
         }
         for turn in 0..self.spin_policy.yields {
@@ -186,7 +185,9 @@ impl<'a> Waiter<'a> {
             if turn % LOOKS == LOOKS - 1 && self.ended_early(closed).is_some() {
                 break;
             }
-            if pause::<A>(longest) {
+            if !has_core {
+                A::pause();
+            } else if pauses_long::<A>() {
                 CROWDED_UNTIL.set(Some(Instant::now() + CROWDED_FOR));
                 break;
             }
@@ -209,15 +210,11 @@ fn is_crowded() -> bool {
         .is_some_and(|until| Instant::now() < until)
 }
 
-/// Yields the core; whether that took too long, if anybody minds.
-fn pause<A: Atomic>(longest: Option<Duration>) -> bool {
-    let Some(longest) = longest else {
-        A::pause();
-        return false;
-    };
+/// Yields the core; whether somebody else has computed on it meanwhile.
+fn pauses_long<A: Atomic>() -> bool {
     let began = Instant::now();
     A::pause();
-    began.elapsed() >= longest
+    began.elapsed() >= LONG_YIELD
 }
 
 #[cfg(test)]
@@ -294,10 +291,10 @@ mod tests {
             SpinPolicy {
                 spins: 200,
                 yields: 1_000,
-                longest_yield: Some(LONG_YIELD),
+                has_core: true,
             }
         );
-        assert_eq!(SpinPolicy::new(3, 2).longest_yield, None);
+        assert!(!SpinPolicy::new(3, 2).has_core);
         assert_eq!(SpinPolicy::new(2, 0), SpinPolicy::NONE);
         assert_eq!(SpinPolicy::new(4, 2).longest_sleep(), SLEEP);
         assert_eq!(SpinPolicy::new(5, 2).longest_sleep(), CROWDED_SLEEP);
