@@ -78,6 +78,20 @@ INLINE bf16 narrow_bf16(f32 wide) {
     return (bf16)(is_nan_f32(wide) ? 0x7FC0u : rounded);
 }
 
+// A GPU has instructions for both; NaN gets bits of its own by them.
+#ifdef __CUDACC__
+INLINE f32 widen_f16(f16 value) {
+    f32 wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value));
+    return wide;
+}
+
+INLINE f16 narrow_f16(f32 wide) {
+    f16 narrow;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow) : "f"(wide));
+    return is_nan_f32(wide) ? (f16)0x7E00u : narrow;
+}
+#else
 INLINE f32 widen_f16(f16 value) {
     u32 sign = (u32)(value & 0x8000u) << 16;
     u32 rest = value & 0x7FFFu;
@@ -101,6 +115,7 @@ INLINE f16 narrow_f16(f32 wide) {
     u32 magnitude = rest < 0x47800000u ? finite : 0x7C00u;
     return (f16)(rest > 0x7F800000u ? 0x7E00u : (sign | magnitude));
 }
+#endif
 
 // The ops. Integers wrap, so they are added and multiplied as unsigned numbers U.
 

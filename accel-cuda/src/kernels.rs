@@ -39,6 +39,8 @@ pub(crate) enum Kernel {
     Pairwise(Pairwise, ElementType),
     /// Elements put in other places, by their bytes.
     Place(Width),
+    /// The same by squares of two axes, where neighbours change places.
+    Transpose(Width),
     /// The op of the elements along an axis.
     Along(ReduceOp, ElementType),
     /// Products of matrices.
@@ -141,7 +143,9 @@ impl Kernel {
             .chain(floats().map(Self::Scale))
             .chain(floats().map(Self::Product))
             .chain(Width::OF_ELEMENTS.map(Self::Place))
-            .chain([Self::Place(Width::Sixteen), Self::Convert])
+            .chain(Width::OF_ELEMENTS.map(Self::Transpose))
+            .chain([Self::Place(Width::Sixteen), Self::Transpose(Width::Sixteen)])
+            .chain([Self::Convert])
             .chain(Width::OF_ELEMENTS.map(Self::Take))
             .chain(Width::OF_ELEMENTS.map(Self::OneHot))
             .chain(Width::OF_ELEMENTS.map(Self::Select))
@@ -180,6 +184,7 @@ impl Kernel {
             Self::Pointwise(op, element) => format!("mw_pointwise_{op}_{element}"),
             Self::Pairwise(op, element) => format!("mw_pairwise_{op}_{element}"),
             Self::Place(width) => format!("mw_place_{}", width.bytes()),
+            Self::Transpose(width) => format!("mw_transpose_{}", width.bytes()),
             Self::Along(op, element) => format!("mw_along_{op}_{element}"),
             Self::Product(element) => format!("mw_product_{element}"),
             Self::Convert => "mw_convert".to_owned(),
@@ -276,6 +281,9 @@ pub(crate) const THREADS: u32 = 256;
 
 /// `TILE` of the source: rows and columns that a block of threads makes of a product at a time.
 pub(crate) const TILE: u64 = 64;
+
+/// `SQUARE` of the source: rows and columns that a block of threads transposes at a time.
+pub(crate) const SQUARE: usize = 32;
 
 /// Blocks for each multiprocessor, which holds eight of this size at a time.
 const BLOCKS_EACH: u32 = 32;

@@ -65,6 +65,7 @@ fn nvrtc_compiles_all_kernels_for_every_architecture_from_7_5_to_12_0() {
             "mw_pointwise_exp_f16",
             "mw_pairwise_divide_f64",
             "mw_place_16",
+            "mw_transpose_2",
             "mw_along_xor_bool",
             "mw_product_bf16",
             "mw_arg_max_f16",

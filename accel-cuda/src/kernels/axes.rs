@@ -2,7 +2,7 @@
 
 use meshwork_accel::{Arrangement, Error, Region, StridedSlice};
 
-use super::Width;
+use super::{SQUARE, Width};
 
 /// The most axes that one kernel walks along: `AXES` of the source.
 pub(crate) const MOST_AXES: usize = 16;
@@ -135,6 +135,31 @@ impl Axes {
             && outer.iter().all(|axis| even(&axis.apart))
     }
 
+    /// The same in an order for the kernel that transposes, if that reads and writes faster: where
+    /// neighbours that are read lie along another axis than neighbours that are written, and both
+    /// are many. The two are last, that of what is written behind the other.
+    pub(crate) fn transposed(&self) -> Option<Self> {
+        let (last, outer) = self.axes.split_last()?;
+        let across = outer
+            .iter()
+            .position(|axis| axis.apart[0] == 1 && axis.size >= LEAST_TO_TRANSPOSE)?;
+        if last.apart[1] != 1 || last.apart[0] == 1 || last.size < LEAST_TO_TRANSPOSE {
+            return None;
+        }
+        let mut axes = self.clone();
+        let columns = axes.axes.remove(across);
+        axes.axes.insert(axes.axes.len() - 1, columns);
+        Some(axes)
+    }
+
+    /// How many squares the last two axes have, along all others.
+    pub(crate) fn squares(&self) -> usize {
+        let outer = self.axes.len().saturating_sub(2);
+        let (outer, square) = self.axes.split_at(outer);
+        let each = square.iter().map(|axis| axis.size.div_ceil(SQUARE));
+        outer.iter().map(|axis| axis.size).chain(each).product()
+    }
+
     /// How many elements move.
     pub(crate) fn count(&self) -> usize {
         self.axes.iter().map(|axis| axis.size).product()
@@ -174,6 +199,9 @@ impl Axes {
         }
     }
 }
+
+/// With fewer neighbours, most threads of a square would have nothing to do.
+const LEAST_TO_TRANSPOSE: usize = SQUARE / 2;
 
 impl Axis {
     /// Whether the axis `inner` continues where one step of this one ends, on both sides.

@@ -80,6 +80,43 @@ struct axes {
     }
 PLACE(1, u8) PLACE(2, u16) PLACE(4, u32) PLACE(8, u64) PLACE(16, uint4)
 
+// The same, where neighbours that are read lie along the last axis but one, and neighbours that are written
+// along the last: a block transposes SQUARE by SQUARE elements of these axes at a time, so that it reads and writes
+// neighbours. One column more keeps its threads apart in the banks of shared memory.
+#define SQUARE 32
+
+#define TRANSPOSE(bytes, T) \
+    KERNEL mw_transpose_##bytes(T *into, const T *from, struct axes axes, u64 squares) { \
+        SHARED T square[SQUARE][SQUARE + 1]; \
+        const u32 last = axes.count - 1, x = threadIdx.x % SQUARE, y = threadIdx.x / SQUARE; \
+        const u64 rows = axes.size[last], columns = axes.size[last - 1]; \
+        const u64 down = (rows + SQUARE - 1) / SQUARE, across = (columns + SQUARE - 1) / SQUARE; \
+        for (u64 i = blockIdx.x; i < squares; i += gridDim.x) { \
+            const u64 top = i / across % down * SQUARE, start = i % across * SQUARE; \
+            u64 rest = i / (down * across), at = axes.first, to = 0; \
+            for (u32 axis = last - 1; axis-- > 0;) { \
+                at += rest % axes.size[axis] * axes.from[axis]; \
+                to += rest % axes.size[axis] * axes.into[axis]; \
+                rest /= axes.size[axis]; \
+            } \
+            UNROLL \
+            for (u32 k = y; k < SQUARE; k += THREADS / SQUARE) { \
+                u64 row = top + k, column = start + x; \
+                if (row < rows && column < columns) \
+                    square[k][x] = from[at + row * axes.from[last] + column * axes.from[last - 1]]; \
+            } \
+            BARRIER(); \
+            UNROLL \
+            for (u32 k = y; k < SQUARE; k += THREADS / SQUARE) { \
+                u64 row = top + x, column = start + k; \
+                if (row < rows && column < columns) \
+                    into[to + row * axes.into[last] + column * axes.into[last - 1]] = square[x][k]; \
+            } \
+            BARRIER(); \
+        } \
+    }
+TRANSPOSE(1, u8) TRANSPOSE(2, u16) TRANSPOSE(4, u32) TRANSPOSE(8, u64) TRANSPOSE(16, uint4)
+
 // A block of sizes [outer, len, inner], whose middle axis is cut into chunks of per elements, the last of
 // which may have less: count results. So many lanes share each; a power of two, as the threads are.
 struct along {
@@ -89,6 +126,10 @@ struct along {
 
 #define WIDE_SOURCE 1
 #define WIDE_RESULT 2
+
+// Elements that a thread has on their way to it at the same time.
+#define BATCH 8
+#define SOURCE(T, W, place) (s.wide & WIDE_SOURCE ? ((const W *)from)[place] : widen_##T(((const T *)from)[place]))
 
 // into[outer][chunk][inner] = op of from[outer][of the chunk][inner], in the type W, to which sources and
 // results belong that are wide. Neighbouring threads have neighbouring results.
@@ -103,12 +144,18 @@ struct along {
                 u64 row = result / s.inner, start = row % s.chunks * s.per; \
                 u64 at = (row / s.chunks * s.len + start) * s.inner + result % s.inner; \
                 terms = s.len - start < s.per ? s.len - start : s.per; \
+                const u64 apart = (u64)s.lanes * s.inner, ahead = (u64)s.lanes * (BATCH - 1); \
+                u64 term = lane, place = at + lane * s.inner; \
                 W total = 0; \
-                for (u64 term = lane; term < terms; term += s.lanes) { \
-                    u64 place = at + term * s.inner; \
-                    W value = s.wide & WIDE_SOURCE ? ((const W *)from)[place] : widen_##T(((const T *)from)[place]); \
-                    total = term == lane ? value : op##_##W(total, value); \
+                if (term < terms) total = SOURCE(T, W, place); \
+                for (term += s.lanes, place += apart; term + ahead < terms; term += ahead + s.lanes) { \
+                    W values[BATCH]; \
+                    UNROLL \
+                    for (u32 k = 0; k < BATCH; ++k, place += apart) values[k] = SOURCE(T, W, place); \
+                    UNROLL \
+                    for (u32 k = 0; k < BATCH; ++k) total = op##_##W(total, values[k]); \
                 } \
+                for (; term < terms; term += s.lanes, place += apart) total = op##_##W(total, SOURCE(T, W, place)); \
                 partial[own] = total; \
             } \
             for (u32 half = s.lanes / 2; half > 0; half /= 2) { \

@@ -89,6 +89,7 @@ static int release(void *at, int pinned);
 
 /* Whose threads are working together. */
 static struct work *now;
+static void run_transpose(void) { ((place_kernel)now->function)(now->into, now->with, now->axes, now->count); }
 static void run_along(void) { ((along_kernel)now->function)(now->into, now->with, now->along); }
 static void run_scan(void) { ((scan_kernel)now->function)(now->into, now->with, now->scan); }
 static void run_arg(void) { ((arg_kernel)now->function)(now->into, now->with, now->and, now->count, now->along); }
@@ -114,6 +115,9 @@ static void run(struct stream *stream, struct work *w) {
         RUN(w->blocks, w->threads, ((reduce_kernel)w->function)(w->into, w->with, w->count));
     } else if (!strncmp(w->name, "mw_place_", 9)) {
         RUN(w->blocks, w->threads, ((place_kernel)w->function)(w->into, w->with, w->axes, w->count));
+    } else if (!strncmp(w->name, "mw_transpose_", 13)) {
+        now = w;
+        run_together(w->blocks, w->threads, run_transpose);
     } else if (!strcmp(w->name, "mw_convert")) {
         RUN(w->blocks, w->threads, ((convert_kernel)w->function)(w->into, w->with, w->result, w->source, w->count));
     } else if (!strncmp(w->name, "mw_take_", 8)) {
@@ -626,7 +630,7 @@ static int taken(struct work *w, const char *name, void **given) {
         return s.lanes && !(s.lanes & (s.lanes - 1)) && s.per * s.lanes >= s.len
             && inside(w->into, s.lines * s.len * size, HERE) && inside(w->with, s.lines * s.len * size, HERE);
     }
-    if (!strncmp(name, "mw_place_", 9)) {
+    if (!strncmp(name, "mw_place_", 9) || !strncmp(name, "mw_transpose_", 13)) {
         w->axes = *(struct axes *)given[2];
         w->count = *(u64 *)given[3];
         return w->axes.count && w->axes.count <= AXES && (u64)w->into % size == 0 && (u64)w->with % size == 0

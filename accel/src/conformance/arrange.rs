@@ -9,6 +9,8 @@ pub(super) fn arrange<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), 
     let case = || bench.case::<T>(24);
     boxes::<A, T>(bench).map_err(|found| found.of("boxes are cut out and put in", case()))?;
     axes::<A, T>(bench).map_err(|found| found.of("axes go to their places", case()))?;
+    long_axes::<A, T>(bench)
+        .map_err(|found| found.of("long axes go to their places", bench.case::<T>(3960)))?;
     refusals::<A, T>(bench)
         .map_err(|found| found.of("arrangements refuse what does not fit", case()))
 }
@@ -82,6 +84,27 @@ fn axes<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {
     let nothing = Arrangement::new(&[0, 3], &[0, 1], &[0, 3])?;
     let none = bench.with::<T>(&[])?;
     bench.holds::<T>(&bench.accelerator.arrange(&none, &nothing)?, &[])
+}
+
+/// Backends put elements that change places with their neighbours there in squares, the last of which
+/// are not whole.
+fn long_axes<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {
+    for (from, places, to) in [
+        (&[40, 33][..], &[1, 0][..], &[33, 40][..]),
+        (&[36, 2, 55], &[2, 1, 0], &[55, 2, 36]),
+        (&[3, 16, 70], &[0, 2, 1], &[3, 70, 16]),
+        (&[33, 40], &[2, 0], &[40, 3, 33]),
+        (&[65, 2, 17], &[2, 0, 1], &[2, 17, 65]),
+    ] {
+        let arrangement = Arrangement::new(from, places, to)?;
+        let values = samples::<T>(4, arrangement.from_len());
+        let made = bench
+            .accelerator
+            .arrange(&bench.with(&values)?, &arrangement)?;
+        let expected = (0..arrangement.len()).map(|at| values[source(&arrangement, at)]);
+        bench.holds(&made, &expected.collect::<Vec<_>>())?;
+    }
+    Ok(())
 }
 
 /// The element that comes to a place of an arrangement.

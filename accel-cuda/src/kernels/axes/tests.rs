@@ -9,7 +9,7 @@ use meshwork_accel::{ElementType, StridedRange};
 use super::*;
 
 /// The places of all elements, by indices along all axes.
-fn places(axes: &Axes) -> Vec<[usize; 2]> {
+fn places_of(axes: &Axes) -> Vec<[usize; 2]> {
     let count = axes.count();
     let place = |mut at: usize| {
         let mut place = axes.first();
@@ -84,10 +84,10 @@ fn boxes_are_cut_and_pasted_at_the_places_of_their_indices() {
             let chosen = (0..region.whole_len()).filter(inside);
             let expected: Vec<_> = chosen.enumerate().map(|(to, from)| [from, to]).collect();
             let cut = Axes::cut(&region).unwrap();
-            assert_eq!(places(&cut), expected, "{region:?}");
+            assert_eq!(places_of(&cut), expected, "{region:?}");
             let paste = Axes::paste(&region).unwrap();
             let back: Vec<_> = expected.iter().map(|[from, to]| [*to, *from]).collect();
-            assert_eq!(places(&paste), back, "{region:?}");
+            assert_eq!(places_of(&paste), back, "{region:?}");
         }
     }
 }
@@ -130,7 +130,7 @@ fn steps_are_taken_in_either_direction_and_within_their_reach() {
             };
             let expected: Vec<_> = (0..by.len()).map(|at| [source(at), at]).collect();
             let axes = Axes::step(&by).unwrap();
-            assert_eq!(places(&axes), expected, "{by:?}");
+            assert_eq!(places_of(&axes), expected, "{by:?}");
             let (first, reach) = (axes.first(), axes.reach());
             let sources = || expected.iter().map(|[from, _]| *from);
             let ends = (sources().min().unwrap(), sources().max().unwrap());
@@ -167,7 +167,7 @@ fn arrangements_take_each_element_from_where_its_index_points() {
             };
             let expected: Vec<_> = (0..arrangement.len()).map(|at| [source(at), at]).collect();
             let axes = Axes::arrange(&arrangement).unwrap();
-            assert_eq!(places(&axes), expected, "{arrangement:?}");
+            assert_eq!(places_of(&axes), expected, "{arrangement:?}");
         }
     }
 }
@@ -180,7 +180,7 @@ fn wider_elements_are_the_same_bytes() {
             for element in [ElementType::U8, ElementType::F16, ElementType::F64] {
                 let (wide, width) = narrow.clone().widened(Width::of(element));
                 let bytes = |axes: &Axes, size: usize| {
-                    let mut all: Vec<_> = places(axes)
+                    let mut all: Vec<_> = places_of(axes)
                         .into_iter()
                         .flat_map(|[from, to]| {
                             (0..size).map(move |byte| [from * size + byte, to * size + byte])
@@ -234,4 +234,38 @@ fn more_axes_than_a_kernel_walks_along_are_refused_unless_they_are_one() {
     assert!(arranged(&same).unwrap().is_one_piece());
     let (axes, most) = (17, MOST_AXES);
     assert_eq!(arranged(&reversed), Err(Error::TooManyAxes { axes, most }));
+}
+
+#[test]
+fn axes_whose_neighbours_change_places_are_transposed_to_the_same_places() {
+    let arranged = |from: &[usize], places: &[usize], to: &[usize]| {
+        Axes::arrange(&Arrangement::new(from, places, to).unwrap()).unwrap()
+    };
+    for (from, places, to, squares) in [
+        (&[40, 33][..], &[1, 0][..], &[33, 40][..], 4),
+        (&[36, 2, 55], &[2, 1, 0], &[55, 2, 36], 8),
+        (&[33, 40], &[2, 0], &[40, 3, 33], 12),
+    ] {
+        let axes = arranged(from, places, to);
+        let transposed = axes.transposed().unwrap();
+        assert_eq!(transposed.squares(), squares, "{axes:?}");
+        let in_order = |axes: &Axes| {
+            let mut places = places_of(axes);
+            places.sort_unstable();
+            places
+        };
+        assert_eq!(in_order(&transposed), in_order(&axes));
+        let [.., columns, rows] = transposed.axes() else {
+            panic!("{transposed:?}");
+        };
+        assert_eq!([columns.apart[0], rows.apart[1]], [1, 1], "{transposed:?}");
+    }
+    for (from, places, to) in [
+        (&[40, 33][..], &[0, 1][..], &[40, 33][..]),
+        (&[40, 3], &[1, 0], &[3, 40]),
+        (&[3, 40], &[1, 0], &[40, 3]),
+        (&[40, 40, 2], &[1, 0, 2], &[40, 40, 2]),
+    ] {
+        assert_eq!(arranged(from, places, to).transposed(), None, "{from:?}");
+    }
 }

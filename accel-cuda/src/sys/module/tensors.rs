@@ -71,13 +71,27 @@ impl Module {
         from: Part<'_>,
         into: Part<'_>,
     ) -> Result<(), Failure> {
-        let kernel = Kernel::Place(width);
+        let transposed = axes.transposed();
+        let kernel = match transposed {
+            Some(_) => Kernel::Transpose(width),
+            None => Kernel::Place(width),
+        };
         for (reach, part) in axes.reach().into_iter().zip([from, into]) {
             fits(kernel, reach.saturating_mul(width.bytes()), part)?;
         }
         let (mut to, mut at) = (into.address(), from.address());
-        let (mut walked, mut count) = (Walked::of(axes), axes.count() as u64);
-        let grid = Grid::of_elements(count, self.multiprocessors);
+        let (mut walked, mut count, grid) = match &transposed {
+            Some(axes) => {
+                let squares = axes.squares() as u64;
+                let grid = Grid::of_blocks(squares, self.multiprocessors);
+                (Walked::of(axes), squares, grid)
+            }
+            None => {
+                let count = axes.count() as u64;
+                let grid = Grid::of_elements(count, self.multiprocessors);
+                (Walked::of(axes), count, grid)
+            }
+        };
         let mut arguments = [
             address_of(&mut to),
             address_of(&mut at),
