@@ -471,6 +471,63 @@ fn other_types_are_left_to_candle() {
 }
 
 #[test]
+fn what_is_left_to_candle_has_the_same_gradients() {
+    type Op = fn(&[Tensor]) -> candle_core::Result<Tensor>;
+    let cases: [(&str, &[&[usize]], Op); 7] = [
+        ("silu", &[&[3, 4]], |of| ops::silu(&of[0])),
+        ("gelu_erf", &[&[3, 4]], |of| ops::gelu_erf(&of[0])),
+        ("layer_norm", &[&[3, 4], &[4], &[4]], |of| {
+            ops::layer_norm(&of[0], &of[1], &of[2], 1e-5)
+        }),
+        ("linear", &[&[3, 4], &[2, 4], &[2]], |of| {
+            ops::linear(&Linear::new(of[1].clone(), Some(of[2].clone())), &of[0])
+        }),
+        ("causal_attention", &[&[2, 5, 12]], |of| {
+            ops::causal_attention(&of[0], 2)
+        }),
+        ("avg_pool2d", &[&[1, 2, 4, 4]], |of| {
+            ops::avg_pool2d(&of[0], 2)
+        }),
+        ("cross_entropy", &[&[3, 4]], |of| {
+            ops::cross_entropy(&of[0], &Tensor::new(&[1_u32, 0, 3], &Device::Cpu)?)
+        }),
+    ];
+    for (name, shapes, op) in cases {
+        let gradients = |dtype: DType| -> Vec<Vec<f64>> {
+            let vars: Vec<Var> = shapes
+                .iter()
+                .enumerate()
+                .map(|(at, shape)| {
+                    let count = shape.iter().product::<usize>();
+                    let values = (0..count).map(|i| ((i * 7 + at * 3) as f64).sin());
+                    let values = Tensor::from_iter(values, &Device::Cpu).unwrap();
+                    let values = values.reshape(*shape).unwrap().to_dtype(dtype).unwrap();
+                    Var::from_tensor(&values).unwrap()
+                })
+                .collect();
+            let tensors: Vec<Tensor> = vars.iter().map(|var| var.as_tensor().clone()).collect();
+            let loss = op(&tensors).unwrap().powf(3.0).unwrap().sum_all().unwrap();
+            let found = loss.backward().unwrap();
+            let gradient = |var: &Var| {
+                let found = found
+                    .get(var)
+                    .unwrap_or_else(|| panic!("{name} of {dtype:?}"));
+                let found = found.flatten_all().unwrap().to_dtype(DType::F64).unwrap();
+                found.to_vec1().unwrap()
+            };
+            vars.iter().map(gradient).collect()
+        };
+        let (ours, theirs) = (gradients(DType::F32), gradients(DType::F64));
+        for (one, other) in ours.iter().flatten().zip(theirs.iter().flatten()) {
+            assert!(
+                (one - other).abs() < 1e-4 * (1.0 + other.abs()),
+                "{name}: {one}, {other}"
+            );
+        }
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_refused_by_name() {
     let tensor = |dims: &[usize]| Tensor::ones(dims, DType::F32, &Device::Cpu).unwrap();
     let labels = |labels: &[u32]| Tensor::new(labels, &Device::Cpu).unwrap();
