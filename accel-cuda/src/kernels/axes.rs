@@ -135,10 +135,10 @@ impl Axes {
             && outer.iter().all(|axis| even(&axis.apart))
     }
 
-    /// The same in an order for the kernel that transposes, if that reads and writes faster: where
-    /// neighbours that are read lie along another axis than neighbours that are written, and both
-    /// are many. The two are last, that of what is written behind the other.
-    pub(crate) fn transposed(&self) -> Option<Self> {
+    /// The same in an order for the kernel that transposes, and how many squares it takes, if that reads
+    /// and writes faster: where neighbours that are read lie along another axis than neighbours that
+    /// are written, and both are many. The two are last, that of what is written behind the other.
+    pub(crate) fn transposed(&self) -> Option<(Self, u32)> {
         let (last, outer) = self.axes.split_last()?;
         let across = outer
             .iter()
@@ -146,18 +146,15 @@ impl Axes {
         if last.apart[1] != 1 || last.apart[0] == 1 || last.size < LEAST_TO_TRANSPOSE {
             return None;
         }
-        let mut axes = self.clone();
-        let columns = axes.axes.remove(across);
-        axes.axes.insert(axes.axes.len() - 1, columns);
-        Some(axes)
-    }
-
-    /// How many squares the last two axes have, along all others.
-    pub(crate) fn squares(&self) -> usize {
-        let outer = self.axes.len().saturating_sub(2);
-        let (outer, square) = self.axes.split_at(outer);
+        let mut ordered = self.clone();
+        let columns = ordered.axes.remove(across);
+        let place = ordered.axes.len() - 1;
+        ordered.axes.insert(place, columns);
+        let (outer, square) = ordered.axes.split_at(place);
         let each = square.iter().map(|axis| axis.size.div_ceil(SQUARE));
-        outer.iter().map(|axis| axis.size).chain(each).product()
+        let mut sizes = outer.iter().map(|axis| axis.size).chain(each);
+        let squares = sizes.try_fold(1, usize::checked_mul)?;
+        Some((ordered, u32::try_from(squares).ok()?))
     }
 
     /// How many elements move.

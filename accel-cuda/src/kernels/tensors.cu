@@ -86,32 +86,31 @@ PLACE(1, u8) PLACE(2, u16) PLACE(4, u32) PLACE(8, u64) PLACE(16, uint4)
 #define SQUARE 32
 
 #define TRANSPOSE(bytes, T) \
-    KERNEL mw_transpose_##bytes(T *into, const T *from, struct axes axes, u64 squares) { \
+    KERNEL mw_transpose_##bytes(T *into, const T *from, struct axes axes, u32 squares) { \
         SHARED T square[SQUARE][SQUARE + 1]; \
         const u32 last = axes.count - 1, x = threadIdx.x % SQUARE, y = threadIdx.x / SQUARE; \
         const u64 rows = axes.size[last], columns = axes.size[last - 1]; \
-        const u64 down = (rows + SQUARE - 1) / SQUARE, across = (columns + SQUARE - 1) / SQUARE; \
-        for (u64 i = blockIdx.x; i < squares; i += gridDim.x) { \
-            const u64 top = i / across % down * SQUARE, start = i % across * SQUARE; \
-            u64 rest = i / (down * across), at = axes.first, to = 0; \
+        const u32 down = (u32)((rows + SQUARE - 1) / SQUARE), across = (u32)((columns + SQUARE - 1) / SQUARE); \
+        for (u32 i = blockIdx.x; i < squares; i += gridDim.x) { \
+            u32 rest = i / across; \
+            const u64 start = (u64)(i % across) * SQUARE, top = (u64)(rest % down) * SQUARE; \
+            u64 at = axes.first, to = 0; \
+            rest /= down; \
             for (u32 axis = last - 1; axis-- > 0;) { \
-                at += rest % axes.size[axis] * axes.from[axis]; \
-                to += rest % axes.size[axis] * axes.into[axis]; \
-                rest /= axes.size[axis]; \
+                const u32 size = (u32)axes.size[axis], index = rest % size; \
+                rest /= size; \
+                at += index * axes.from[axis]; \
+                to += index * axes.into[axis]; \
             } \
+            at += (top + y) * axes.from[last] + (start + x) * axes.from[last - 1]; \
+            to += (top + x) * axes.into[last] + (start + y) * axes.into[last - 1]; \
             UNROLL \
-            for (u32 k = y; k < SQUARE; k += THREADS / SQUARE) { \
-                u64 row = top + k, column = start + x; \
-                if (row < rows && column < columns) \
-                    square[k][x] = from[at + row * axes.from[last] + column * axes.from[last - 1]]; \
-            } \
+            for (u32 k = 0; k < SQUARE; k += THREADS / SQUARE) \
+                if (top + y + k < rows && start + x < columns) square[y + k][x] = from[at + k * axes.from[last]]; \
             BARRIER(); \
             UNROLL \
-            for (u32 k = y; k < SQUARE; k += THREADS / SQUARE) { \
-                u64 row = top + x, column = start + k; \
-                if (row < rows && column < columns) \
-                    into[to + row * axes.into[last] + column * axes.into[last - 1]] = square[x][k]; \
-            } \
+            for (u32 k = 0; k < SQUARE; k += THREADS / SQUARE) \
+                if (top + x < rows && start + y + k < columns) into[to + k * axes.into[last - 1]] = square[x][y + k]; \
             BARRIER(); \
         } \
     }

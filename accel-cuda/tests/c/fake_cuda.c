@@ -89,7 +89,7 @@ static int release(void *at, int pinned);
 
 /* Whose threads are working together. */
 static struct work *now;
-static void run_transpose(void) { ((place_kernel)now->function)(now->into, now->with, now->axes, now->count); }
+static void run_transpose(void) { ((transpose_kernel)now->function)(now->into, now->with, now->axes, (u32)now->count); }
 static void run_along(void) { ((along_kernel)now->function)(now->into, now->with, now->along); }
 static void run_scan(void) { ((scan_kernel)now->function)(now->into, now->with, now->scan); }
 static void run_arg(void) { ((arg_kernel)now->function)(now->into, now->with, now->and, now->count, now->along); }
@@ -632,7 +632,7 @@ static int taken(struct work *w, const char *name, void **given) {
     }
     if (!strncmp(name, "mw_place_", 9) || !strncmp(name, "mw_transpose_", 13)) {
         w->axes = *(struct axes *)given[2];
-        w->count = *(u64 *)given[3];
+        w->count = name[3] == 'p' ? *(u64 *)given[3] : *(u32 *)given[3];
         return w->axes.count && w->axes.count <= AXES && (u64)w->into % size == 0 && (u64)w->with % size == 0
             && walked(w->into, 0, &w->axes, w->axes.into, size) && walked(w->with, w->axes.first, &w->axes, w->axes.from, size);
     }

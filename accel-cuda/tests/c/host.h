@@ -75,6 +75,7 @@ typedef void (*scale_kernel)(void *, f32, u64);
 typedef void (*fill_kernel)(void *, u64, u64);
 typedef void (*pointwise_kernel)(void *, u64);
 typedef void (*place_kernel)(void *, const void *, struct axes, u64);
+typedef void (*transpose_kernel)(void *, const void *, struct axes, u32);
 typedef void (*along_kernel)(void *, const void *, struct along);
 typedef void (*convert_kernel)(void *, const void *, u32, u32, u64);
 typedef void (*take_kernel)(void *, const void *, const i64 *, struct take, u64);
