@@ -472,7 +472,7 @@ fn other_types_are_left_to_candle() {
 
 #[test]
 fn what_is_left_to_candle_has_the_same_gradients() {
-    type Op = fn(&[Tensor]) -> candle_core::Result<Tensor>;
+    type Op = fn(&[Tensor]) -> Result<Tensor>;
     let cases: [(&str, &[&[usize]], Op); 7] = [
         ("silu", &[&[3, 4]], |of| ops::silu(&of[0])),
         ("gelu_erf", &[&[3, 4]], |of| ops::gelu_erf(&of[0])),
