@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::{Parser, ValueEnum};
 use meshwork_strategy::CommunicationDtype;
 use meshwork_strategy::sharded::Shard;
-use text::{Batch, Compress, Corpus, Error, Exchange, Method, OUTER_RATE, Size};
+use text::{Batch, Compress, Corpus, Devices, Error, Exchange, Method, OUTER_RATE, Size};
 
 /// Trains a character transformer on a folder of text, with several worker processes that share
 /// every batch, and lets it write.
@@ -62,6 +62,11 @@ pub(crate) struct Args {
     /// Decides initial variables, batches and the sample
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) seed: u64,
+
+    /// What workers compute on: cpu, cuda for the first GPU, or a list of GPUs such as cuda:0,1, of
+    /// which each worker has one; takes a build with --features cuda
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub(crate) device: Devices,
 
     /// How workers train together; all but ddp are for slow links
     #[arg(long, value_enum, default_value = "ddp")]
@@ -224,6 +229,9 @@ impl Args {
         };
         if self.shard.is_some() && self.power_sgd.is_some() {
             return unused("--power-sgd", "with --shard");
+        }
+        if self.shard.is_some() && self.device != Devices::Cpu {
+            return unused("--device", "with --shard");
         }
         match (self.shard, self.method, self.gradients) {
             (None, _, _) if self.shard_group.is_some() => {

@@ -87,6 +87,17 @@ pub enum Error {
         rate: f64,
     },
 
+    /// A GPU cannot be had.
+    #[error(
+        "cannot compute on GPU {gpu}; pass --device cpu, the number of a GPU that is there, or build with --features cuda"
+    )]
+    Device {
+        /// Its number.
+        gpu: usize,
+        /// What candle says.
+        source: candle_core::Error,
+    },
+
     /// The program could not start itself as the workers.
     #[error("cannot start this program again as the workers")]
     Restart {

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use candle_nn::VarMap;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -23,7 +23,7 @@ pub(crate) fn seed_variables(map: &VarMap, seed: u64) -> Result<(), Error> {
         let inputs = *inputs.expect("no variable is a single number");
         let mut values = vec![0.0; var.elem_count()];
         write(name, inputs, seed, 0..var.elem_count(), &mut values);
-        var.set(&Tensor::from_vec(values, var.dims(), &Device::Cpu)?)?;
+        var.set(&Tensor::from_vec(values, var.dims(), var.device())?)?;
     }
     Ok(())
 }

@@ -77,12 +77,19 @@ pub struct Model {
 }
 
 impl Model {
-    /// A transformer over new variables in `vars`, with initial values that depend on `seed` only.
+    /// A transformer over new variables on `device` in `vars`, with initial values that depend on
+    /// `seed` only.
     ///
     /// # Errors
     /// [`Error::Network`] for this and the other methods, if candle refuses an operation.
-    pub fn seeded(vars: &VarMap, size: Size, characters: usize, seed: u64) -> Result<Self, Error> {
-        let builder = VarBuilder::from_varmap(vars, DType::F32, &Device::Cpu);
+    pub fn seeded(
+        vars: &VarMap,
+        size: Size,
+        characters: usize,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Self, Error> {
+        let builder = VarBuilder::from_varmap(vars, DType::F32, device);
         let model = Self::over(&builder, size, characters)?;
         seed_variables(vars, seed)?;
         Ok(model)
@@ -163,7 +170,9 @@ impl Model {
 
     /// The scores of each character to follow: a row for each input.
     fn forward(&self, inputs: &[u32], context: usize) -> Result<Tensor, Error> {
-        let mut hidden = self.embedding.forward(&numbers(inputs, context)?)?;
+        let mut hidden =
+            self.embedding
+                .forward(&numbers(inputs, context, self.embedding.device())?)?;
         for layer in &self.layers {
             hidden = layer.forward(&hidden)?;
         }
@@ -172,14 +181,18 @@ impl Model {
 }
 
 /// The numbers of characters, a row of them for each row of text.
-pub(crate) fn numbers(inputs: &[u32], context: usize) -> candle_core::Result<Tensor> {
+pub(crate) fn numbers(
+    inputs: &[u32],
+    context: usize,
+    device: &Device,
+) -> candle_core::Result<Tensor> {
     let rows = inputs.len() / context.max(1);
-    Tensor::from_slice(inputs, (rows, context), &Device::Cpu)
+    Tensor::from_slice(inputs, (rows, context), device)
 }
 
 /// The mean loss of scores for the characters of a batch.
 pub(crate) fn loss_of(scores: &Tensor, batch: &Batch) -> candle_core::Result<Tensor> {
-    let targets = Tensor::new(batch.targets.as_slice(), &Device::Cpu)?;
+    let targets = Tensor::new(batch.targets.as_slice(), scores.device())?;
     ops::cross_entropy(scores, &targets)
 }
 
@@ -208,7 +221,7 @@ mod tests {
     fn the_default_model_has_the_parameters_of_its_sizes() {
         let vars = VarMap::new();
         let size = Size::new(3, 128, 4, 64).unwrap();
-        Model::seeded(&vars, size, 100, 1).unwrap();
+        Model::seeded(&vars, size, 100, 1, &Device::Cpu).unwrap();
         let count: usize = vars.all_vars().iter().map(|var| var.elem_count()).sum();
         let layer = 4 * 128 + 3 * 128 * 129 + 128 * 129 + 4 * 128 * 129 + 128 * 513;
         assert_eq!(
@@ -222,7 +235,14 @@ mod tests {
         let corpus = corpus();
         let size = Size::new(2, 16, 2, 8).unwrap();
         let loss = |seed| {
-            let model = Model::seeded(&VarMap::new(), size, corpus.characters(), seed).unwrap();
+            let model = Model::seeded(
+                &VarMap::new(),
+                size,
+                corpus.characters(),
+                seed,
+                &Device::Cpu,
+            )
+            .unwrap();
             let loss = model.loss(&corpus.batch(1, 0, 0..16)).unwrap();
             loss.to_scalar::<f32>().unwrap()
         };
@@ -239,7 +259,8 @@ mod tests {
     fn no_score_depends_on_what_follows() {
         let corpus = corpus();
         let size = Size::new(2, 16, 2, 8).unwrap();
-        let model = Model::seeded(&VarMap::new(), size, corpus.characters(), 1).unwrap();
+        let model =
+            Model::seeded(&VarMap::new(), size, corpus.characters(), 1, &Device::Cpu).unwrap();
         let scores = |text: &[u32]| {
             let scores = model.forward(text, 8).unwrap();
             scores.narrow(0, 0, 5).unwrap().to_vec2::<f32>().unwrap()
@@ -258,7 +279,8 @@ mod tests {
     fn parts_of_the_validation_add_up() {
         let corpus = corpus();
         let size = Size::new(1, 16, 2, 8).unwrap();
-        let model = Model::seeded(&VarMap::new(), size, corpus.characters(), 1).unwrap();
+        let model =
+            Model::seeded(&VarMap::new(), size, corpus.characters(), 1, &Device::Cpu).unwrap();
         let (whole, rows) = model.validation_loss(&corpus, 0, 1).unwrap();
         let parts: Vec<_> = (0..3)
             .map(|part| model.validation_loss(&corpus, part, 3).unwrap())

@@ -17,11 +17,27 @@ pub struct AdamW {
     done: i32,
 }
 
-/// The moving means of a gradient and of its square.
+/// The moving means of a gradient and of its square, where the variable is.
 #[derive(Debug)]
-struct Moments {
-    first: Vec<f32>,
-    second: Vec<f32>,
+enum Moments {
+    Host { first: Vec<f32>, second: Vec<f32> },
+    Device { first: Tensor, second: Tensor },
+}
+
+impl Moments {
+    fn at_rest(var: &Var) -> Result<Self, Error> {
+        if var.device().is_cpu() {
+            let zeros = vec![0.0; var.elem_count()];
+            return Ok(Self::Host {
+                first: zeros.clone(),
+                second: zeros,
+            });
+        }
+        Ok(Self::Device {
+            first: var.zeros_like()?,
+            second: var.zeros_like()?,
+        })
+    }
 }
 
 impl AdamW {
@@ -31,17 +47,12 @@ impl AdamW {
     /// [`Error::Network`] for this and the other methods, if candle refuses an operation.
     pub fn new(vars: &VarMap) -> Result<Self, Error> {
         let at_rest = |var: Var| {
-            let zeros = vec![0.0; var.elem_count()];
-            (
-                var,
-                Moments {
-                    first: zeros.clone(),
-                    second: zeros,
-                },
-            )
+            let moments = Moments::at_rest(&var)?;
+            Ok::<_, Error>((var, moments))
         };
+        let vars = vars.all_vars().into_iter().map(at_rest);
         Ok(Self {
-            vars: vars.all_vars().into_iter().map(at_rest).collect(),
+            vars: vars.collect::<Result<_, _>>()?,
             done: 0,
         })
     }
@@ -62,31 +73,67 @@ impl AdamW {
                 reason = "variables are of this precision"
             )]
             let update = Update {
-                moments: RefCell::new(moments),
                 scale,
                 kept: (1.0 - rate * DECAY) as f32,
                 rate: (rate / first) as f32,
-                second: second.sqrt() as f32,
+                root: second.sqrt() as f32,
             };
-            var.inplace_op2(&gradient.contiguous()?, &update)?;
+            match moments {
+                Moments::Host { first, second } => {
+                    let update = InPlace {
+                        update,
+                        moments: RefCell::new((first, second)),
+                    };
+                    var.inplace_op2(&gradient.contiguous()?, &update)?;
+                }
+                Moments::Device { first, second } => {
+                    update.by_operations(var, gradient, first, second)?;
+                }
+            }
         }
         Ok(())
     }
 }
 
 /// What one step does to one variable.
-struct Update<'a> {
-    moments: RefCell<&'a mut Moments>,
+#[derive(Clone, Copy, Debug)]
+struct Update {
     scale: f32,
     /// What decay leaves of a value.
     kept: f32,
     /// With the correction of the first mean.
     rate: f32,
     /// The correction of the root of the second.
-    second: f32,
+    root: f32,
 }
 
-impl InplaceOp2 for Update<'_> {
+impl Update {
+    /// Moves a variable on any device, with its moments, by operations of candle.
+    fn by_operations(
+        self,
+        var: &Var,
+        gradient: &Tensor,
+        first: &mut Tensor,
+        second: &mut Tensor,
+    ) -> CandleResult<()> {
+        let betas = BETAS.map(f64::from);
+        let gradient = (gradient * f64::from(self.scale))?;
+        let mean = |of: &Tensor, by: &Tensor, beta: f64| (of * beta)? + (by * (1.0 - beta))?;
+        *first = mean(first, &gradient, betas[0])?;
+        *second = mean(second, &gradient.sqr()?, betas[1])?;
+        let root = ((second.sqrt()? / f64::from(self.root))? + f64::from(EPSILON))?;
+        let step = (&*first * f64::from(self.rate))?.div(&root)?;
+        var.set(&((var.as_tensor() * f64::from(self.kept))? - step)?)
+    }
+}
+
+/// It, where a variable and its moments are in host memory.
+struct InPlace<'a> {
+    update: Update,
+    moments: RefCell<(&'a mut [f32], &'a mut [f32])>,
+}
+
+impl InplaceOp2 for InPlace<'_> {
     fn name(&self) -> &'static str {
         "adamw"
     }
@@ -105,22 +152,22 @@ impl InplaceOp2 for Update<'_> {
             candle_core::bail!("AdamW moves variables of f32 only");
         };
         let gradient = &gradient.as_slice::<f32>()?[from..to];
-        let mut moments = self.moments.borrow_mut();
-        change(self, &mut moments, &mut values[start..end], gradient);
+        let (first, second) = &mut *self.moments.borrow_mut();
+        let values = &mut values[start..end];
+        change(self.update, [first, second], values, gradient);
         Ok(())
     }
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn change(update: &Update<'_>, moments: &mut Moments, values: &mut [f32], gradient: &[f32]) {
-    let &Update {
+fn change(update: Update, moments: [&mut [f32]; 2], values: &mut [f32], gradient: &[f32]) {
+    let Update {
         scale,
         kept,
         rate,
-        second: root,
-        ..
+        root,
     } = update;
-    let Moments { first, second } = moments;
+    let [first, second] = moments;
     let moments = first.iter_mut().zip(second);
     for ((value, gradient), (first, second)) in values.iter_mut().zip(gradient).zip(moments) {
         let gradient = gradient * scale;
@@ -136,7 +183,6 @@ fn change(update: &Update<'_>, moments: &mut Moments, values: &mut [f32], gradie
 /// # Errors
 /// [`Error::Network`]
 pub fn clip(vars: &VarMap, gradients: &GradStore, most: f32) -> Result<f32, Error> {
-    let mut square = 0.0;
     // Sorted by name, so that all workers sum in the same order.
     let vars = vars
         .data()
@@ -144,11 +190,10 @@ pub fn clip(vars: &VarMap, gradients: &GradStore, most: f32) -> Result<f32, Erro
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut named: Vec<_> = vars.iter().collect();
     named.sort_by(|left, right| left.0.cmp(right.0));
-    for (_, var) in named {
-        if let Some(gradient) = gradients.get(var) {
-            square += square_sum(gradient)?;
-        }
-    }
+    let gradients = named
+        .into_iter()
+        .filter_map(|(_, var)| gradients.get(var.as_tensor()));
+    let square = square_sum(&gradients.collect::<Vec<_>>())?;
     #[expect(
         clippy::cast_possible_truncation,
         reason = "gradients are of this precision"
@@ -158,11 +203,32 @@ pub fn clip(vars: &VarMap, gradients: &GradStore, most: f32) -> Result<f32, Erro
 }
 
 /// The sum of the squares of all elements.
-fn square_sum(gradient: &Tensor) -> Result<f64, Error> {
-    let values = gradient.flatten_all()?.to_vec1::<f32>()?;
-    // Few enough together for a sum in `f32` to lose no digits that matter.
-    let parts = values.chunks(4096).map(|part| f64::from(squares(part)));
-    Ok(parts.sum())
+fn square_sum(gradients: &[&Tensor]) -> Result<f64, Error> {
+    let in_host_memory = |gradient: &&Tensor| gradient.device().is_cpu();
+    if !gradients.iter().all(in_host_memory) {
+        return square_sum_by_operations(gradients);
+    }
+    let mut sum = 0.0;
+    for gradient in gradients {
+        let values = gradient.flatten_all()?.to_vec1::<f32>()?;
+        // Few enough together for a sum in `f32` to lose no digits that matter.
+        let parts = values.chunks(4096).map(|part| f64::from(squares(part)));
+        sum += parts.sum::<f64>();
+    }
+    Ok(sum)
+}
+
+/// The same by operations of candle, and one number that is waited for.
+fn square_sum_by_operations(gradients: &[&Tensor]) -> Result<f64, Error> {
+    let sums = gradients.iter().map(|gradient| gradient.sqr()?.sum_all());
+    let sums = sums.collect::<CandleResult<Vec<_>>>()?;
+    Ok(match sums.is_empty() {
+        true => 0.0,
+        false => Tensor::stack(&sums, 0)?
+            .sum_all()?
+            .to_scalar::<f32>()?
+            .into(),
+    })
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
@@ -247,6 +313,29 @@ mod tests {
     }
 
     #[test]
+    fn operations_of_any_device_move_variables_as_those_in_place_do() {
+        let (ours, theirs) = (vars(), vars());
+        let mut in_place = AdamW::new(&ours).unwrap();
+        let mut by_operations = AdamW::new(&theirs).unwrap();
+        for (var, moments) in &mut by_operations.vars {
+            let (first, second) = (var.zeros_like().unwrap(), var.zeros_like().unwrap());
+            *moments = Moments::Device { first, second };
+        }
+        for step in 0..10 {
+            in_place.step(&gradients(&ours, step), 0.01, 0.3).unwrap();
+            let gradients = gradients(&theirs, step);
+            by_operations.step(&gradients, 0.01, 0.3).unwrap();
+        }
+        for name in ["a", "b"] {
+            let values =
+                |vars: &VarMap| vars.data().lock().unwrap()[name].to_vec1::<f32>().unwrap();
+            for (one, other) in values(&ours).iter().zip(values(&theirs)) {
+                assert!((one - other).abs() < 1e-6 && *one != 0.7, "{one} {other}");
+            }
+        }
+    }
+
+    #[test]
     fn gradients_are_clipped_as_one_vector() {
         let vars = vars();
         let gradients = gradients(&vars, 0);
@@ -258,6 +347,11 @@ mod tests {
         let norm = (squares("a") + squares("b")).sqrt();
         assert!((clip(&vars, &gradients, 1.0).unwrap() - 1.0 / norm).abs() < 1e-5);
         assert_eq!(clip(&vars, &gradients, 2.0 * norm).unwrap(), 1.0);
+        let both = ["a", "b"].map(|name| vars.data().lock().unwrap()[name].clone());
+        let both = both.each_ref().map(|var| gradients.get(var).unwrap());
+        let sum = square_sum_by_operations(&both).unwrap();
+        assert!((sum.sqrt() - f64::from(norm)).abs() < 1e-4);
+        assert_eq!(square_sum_by_operations(&[]).unwrap(), 0.0);
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl SplitModel {
         let kept = match split.shard {
             Shard::Nothing | Shard::Optimizer | Shard::Gradients => {
                 let vars = VarMap::new();
-                let model = Model::seeded(&vars, size, characters, split.seed)?;
+                let model = Model::seeded(&vars, size, characters, split.seed, &Device::Cpu)?;
                 let training = Sharded::with_strategy(strategy, &vars, optimizer, sharding)?;
                 Kept::Whole {
                     model: Box::new(model),
@@ -115,10 +115,10 @@ impl SplitModel {
             Kept::Units(stack) => {
                 *stack.optimizer_mut() = adamw(rate);
                 for batch in before {
-                    let input = numbers(&batch.inputs, batch.context)?;
+                    let input = numbers(&batch.inputs, batch.context, &Device::Cpu)?;
                     stack.accumulate(&input, |scores| loss_of(scores, batch)? * share)?;
                 }
-                let input = numbers(&last.inputs, last.context)?;
+                let input = numbers(&last.inputs, last.context, &Device::Cpu)?;
                 Ok(stack.backward_step(&input, |scores| loss_of(scores, last)? * share)?)
             }
         }

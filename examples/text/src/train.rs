@@ -25,7 +25,8 @@ fn train(args: &Args, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), 
     let size = args.size()?;
     let corpus = Corpus::read(&args.data, size.context())?;
     let vars = VarMap::new();
-    let model = Model::seeded(&vars, size, corpus.characters(), args.seed)?;
+    let device = args.device.of_worker(strategy.rank().index())?;
+    let model = Model::seeded(&vars, size, corpus.characters(), args.seed, &device)?;
     let shared = SharedVars::new(strategy, &vars, &args.exchange()?, args.gradients())?;
     let parameters = vars.all_vars().iter().map(|var| var.elem_count()).sum();
     let mut reporter = Reporter::new(args, strategy, &corpus, parameters)?;

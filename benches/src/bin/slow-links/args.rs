@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use text::{Compress, Exchange, Method, OUTER_RATE, Size};
+use text::{Compress, Devices, Exchange, Method, OUTER_RATE, Size};
 
 use crate::Failure;
 
@@ -56,6 +56,10 @@ pub(crate) struct Args {
     /// Steps at the beginning that are trained by ddp, whatever the method
     #[arg(long, default_value_t = 0)]
     pub(crate) warm_up: usize,
+
+    /// What workers compute on, as of the program text
+    #[arg(long, default_value = "cpu")]
+    pub(crate) device: Devices,
 
     /// Layers of the transformer
     #[arg(long, default_value_t = 3)]

@@ -58,7 +58,8 @@ pub(crate) fn train(
     let size = args.size()?;
     let corpus = Corpus::read(&args.data, size.context())?;
     let vars = VarMap::new();
-    let model = Model::seeded(&vars, size, corpus.characters(), trial.seed)?;
+    let device = args.device.of_worker(strategy.rank().index())?;
+    let model = Model::seeded(&vars, size, corpus.characters(), trial.seed, &device)?;
     let exchange = args.exchange(trial);
     let warm_up = Exchange {
         method: Method::Ddp,

@@ -1,6 +1,6 @@
 //! The parts of the transformer, each over variables of its own.
 
-use candle_core::{Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 use candle_nn::{Init, Linear, Module, VarBuilder};
 use meshwork_candle_ops as ops;
 
@@ -20,6 +20,11 @@ impl Embedding {
             characters: variable(&vars, &[characters, size.width], "characters")?,
             places: variable(&vars, &[size.context, size.width], "places")?,
         })
+    }
+
+    /// What it is computed on.
+    pub(crate) fn device(&self) -> &Device {
+        self.characters.device()
     }
 }
 
