@@ -18,6 +18,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     // What would stop every worker is said once, before there are any.
     args.exchange()?;
     args.shard()?;
+    args.device.of_worker(0)?;
     Corpus::read(&args.data, args.size()?.context())?;
     Reporter::check(args)?;
     let program = env::current_exe().map_err(|source| Error::Restart { source })?;

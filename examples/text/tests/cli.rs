@@ -178,6 +178,7 @@ fn an_option_that_the_method_has_no_use_for_is_refused_by_name() {
         (&["--method", "diloco"], ["--shard", "optimizer"]),
         (&["--shard"], ["--gradients", "bf16"]),
         (&["--shard"], ["--power-sgd", "2"]),
+        (&["--shard"], ["--device", "cuda"]),
     ] {
         let shard: &[&str] = if with.len() == 1 { &["none"] } else { &[] };
         let output = run(folder.path(), &[with, shard, &option[..]].concat());
@@ -313,6 +314,8 @@ fn every_mistake_is_one_line_and_a_failure() {
         (["--elastic", "3:2"], "MIN:MAX, such as 2:4"),
         (["--json", "no/such/folder/log.json"], "--json"),
         (["--shard-group", "2"], "no effect without --shard"),
+        (["--device", "gpu"], "must be cpu, cuda, or"),
+        (["--device", "cuda:99"], "cannot compute on GPU 99"),
         (["--frobnicate", "1"], "--help"),
     ] {
         let output = run(folder.path(), &args);
