@@ -1,6 +1,6 @@
 //! How the parts of an operation are spread over threads: those of rayon's current pool, and where
-//! that has one thread only the calling one. Handing each operation to the other thread, and waiting
-//! for it, would take longer than many of them.
+//! that has one, the calling one. Handing each operation to the other thread, and waiting for it,
+//! would take longer than many of them.
 
 use rayon::iter::plumbing::{Producer, ProducerCallback};
 use rayon::prelude::*;
