@@ -6,6 +6,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use crate::Error;
+use crate::spread;
 use crate::storage::{is_ours, read, values};
 use crate::vector::{accumulate, dot, softmax};
 
@@ -53,7 +54,8 @@ impl CustomOp1 for Attention {
         let mut into = vec![0.0; shape.elem_count()];
         let sequences = values(storage, layout)?.par_chunks(self.step(3));
         let sequences = into.par_chunks_mut(self.step(1)).zip(sequences);
-        sequences.for_each_init(
+        spread::each_with(
+            sequences,
             || Head::new(*self),
             |head, (into, rows)| forward(*self, head, into, rows),
         );
@@ -67,7 +69,8 @@ impl CustomOp1 for Attention {
         let sequences = from.values()?.par_chunks(self.step(3));
         let sequences = sequences.zip(above.values()?.par_chunks(self.step(1)));
         let sequences = into.par_chunks_mut(self.step(3)).zip(sequences);
-        sequences.for_each_init(
+        spread::each_with(
+            sequences,
             || Head::new(*self),
             |head, (into, (rows, above))| backward(*self, head, into, rows, above),
         );

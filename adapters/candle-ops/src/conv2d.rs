@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use crate::Error;
 use crate::product::{Matrix, Threads, add_product, sum};
+use crate::spread;
 use crate::storage::{is_ours, read, values};
 use geometry::Geometry;
 
@@ -95,7 +96,7 @@ impl Convolution {
         let images = images.par_chunks(self.part_len(images));
         let slopes = slopes.par_chunks(self.part_len(slopes));
         let parts = sums.par_chunks_mut(whole).zip(images).zip(slopes);
-        parts.for_each(|((sum, images), slopes)| {
+        spread::each(parts, |((sum, images), slopes)| {
             let mut matrix = vec![0.0; kernel_len * places];
             let images = images.chunks_exact(sizes.input_len());
             let slopes = slopes.chunks_exact(sizes.output_len());
@@ -134,7 +135,7 @@ impl Convolution {
     fn each_part(&self, into: &mut [f32], from: &[f32], work: impl Fn(&mut [f32], &[f32]) + Sync) {
         let parts = into.par_chunks_mut(self.part_len(into));
         let parts = parts.zip(from.par_chunks(self.part_len(from)));
-        parts.for_each(|(into, from)| work(into, from));
+        spread::each(parts, |(into, from)| work(into, from));
     }
 
     /// Elements of the images that one thread takes at a time, of `all` that there are.

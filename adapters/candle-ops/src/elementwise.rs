@@ -3,6 +3,7 @@
 use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
+use crate::spread;
 use crate::storage::{read, values};
 
 /// A function of each element, and how its gradient goes back.
@@ -30,7 +31,7 @@ impl CustomOp1 for Elementwise {
         let x = values(storage, layout)?;
         let mut into = vec![0.0; x.len()];
         let parts = into.par_chunks_mut(PART).zip(x.par_chunks(PART));
-        parts.for_each(|(into, x)| (self.forward)(into, x));
+        spread::each(parts, |(into, x)| (self.forward)(into, x));
         Ok((CpuStorage::F32(into), layout.shape().clone()))
     }
 
@@ -41,7 +42,9 @@ impl CustomOp1 for Elementwise {
         let mut into = vec![0.0; from.len()];
         let parts = into.par_chunks_mut(PART).zip(from.par_chunks(PART));
         let parts = parts.zip(slopes.par_chunks(PART));
-        parts.for_each(|((into, x), slopes)| (self.backward)(into, x, slopes));
+        spread::each(parts, |((into, x), slopes)| {
+            (self.backward)(into, x, slopes);
+        });
         Ok(Some(Tensor::from_vec(into, x.shape(), &Device::Cpu)?))
     }
 }

@@ -5,6 +5,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use crate::Error;
+use crate::spread;
 use crate::storage::{is_ours, read, values};
 use crate::vector::{dot, fold};
 
@@ -58,7 +59,9 @@ impl CustomOp3 for LayerNorm {
         let mut into = vec![0.0; x.len()];
         let part = ROWS * weight.len().max(1);
         let parts = into.par_chunks_mut(part).zip(x.par_chunks(part));
-        parts.for_each(|(into, x)| forward(self.epsilon, into, x, weight, bias));
+        spread::each(parts, |(into, x)| {
+            forward(self.epsilon, into, x, weight, bias);
+        });
         Ok((CpuStorage::F32(into), x_layout.shape().clone()))
     }
 
@@ -78,13 +81,11 @@ impl CustomOp3 for LayerNorm {
         let mut of_x = vec![0.0; from.len()];
         let parts = of_x.par_chunks_mut(part).zip(from.par_chunks(part));
         let parts = parts.zip(above.par_chunks(part));
-        let sums: Vec<Sums> = parts
-            .map(|((into, x), above)| {
-                let mut sums = Sums::new(size);
-                backward(self.epsilon, into, &mut sums, Rows { x, above }, weights);
-                sums
-            })
-            .collect();
+        let sums = spread::collect(parts, |((into, x), above)| {
+            let mut sums = Sums::new(size);
+            backward(self.epsilon, into, &mut sums, Rows { x, above }, weights);
+            sums
+        });
         // In their order, so that the result does not depend on the number of threads.
         let sums = sums.iter().fold(Sums::new(size), Sums::plus);
         let tensor = |values, like: &Tensor| Tensor::from_vec(values, like.shape(), &Device::Cpu);

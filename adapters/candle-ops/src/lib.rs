@@ -62,7 +62,8 @@
 //!
 //! # Costs
 //!
-//! Work is split over rayon's current pool, and results do not depend on the number of its threads.
+//! Work is split over rayon's current pool, or done by the calling thread where that has one, and
+//! results do not depend on the number of its threads.
 //! [`causal_attention`] keeps no scores for its backward pass. A training step allocates and frees
 //! the same sizes again and again; glibc's allocator returns large ones to the kernel each time. A
 //! program that trains should choose another, such as mimalloc.
@@ -70,8 +71,8 @@
 //! # Map of the crate
 //!
 //! One module for each operation; `conv2d/geometry` (which elements a kernel meets), `elementwise`
-//! (one pass for two of them), `exp`, `vector` and `product` (the arithmetic), `storage` (the
-//! values of tensors), `error`.
+//! (one pass for two of them), `exp`, `vector` and `product` (the arithmetic), `spread` (over
+//! threads), `storage` (the values of tensors), `error`.
 
 mod attention;
 mod conv2d;
@@ -86,6 +87,7 @@ mod pool;
 mod product;
 mod sgd;
 mod silu;
+mod spread;
 mod storage;
 mod vector;
 

@@ -5,6 +5,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use crate::elementwise::PART;
+use crate::spread;
 use crate::storage::{is_ours, values, values_mut};
 
 /// A step of stochastic gradient descent with momentum: `velocity ← momentum · velocity +
@@ -107,7 +108,7 @@ impl InplaceOp2 for InPlace {
         let from = values(from, from_layout)?;
         let into = values_mut(into, into_layout)?;
         let parts = into.par_chunks_mut(PART).zip(from.par_chunks(PART));
-        parts.for_each(|(into, from)| run(into, from, by));
+        spread::each(parts, |(into, from)| run(into, from, by));
         Ok(())
     }
 }

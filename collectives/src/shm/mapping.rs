@@ -112,6 +112,7 @@ impl Population {
 
 #[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod linux {
+    use std::ffi::c_void;
     use std::fs::{File, OpenOptions};
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
     use std::sync::atomic::{AtomicU8, Ordering};
@@ -127,6 +128,14 @@ mod linux {
     const SEALS: SealFlags = SealFlags::SHRINK
         .union(SealFlags::GROW)
         .union(SealFlags::SEAL);
+
+    /// Bytes of a huge page.
+    const HUGE: usize = 2 << 20;
+    /// Bytes of a segment that is worth some: in it, the processor finds more of what it looks for
+    /// than it remembers pages.
+    const LONG: usize = 2 * HUGE;
+    /// Missing in `rustix`, and in `libc` for some C libraries.
+    const MADV_COLLAPSE: nix::libc::c_int = 25;
 
     impl Mapping {
         /// Memory that other processes of the host can map by its name. It is in no file system,
@@ -155,6 +164,23 @@ mod linux {
     }
 
     impl Mapping {
+        /// Asks the kernel to keep a long segment in huge pages, which all processes then map as
+        /// such: by most systems' settings, only memory of one process is. A refusal changes
+        /// nothing, as by a kernel before Linux 6.1.
+        pub(in crate::shm) fn make_pages_huge(&self) {
+            if self.bytes < LONG {
+                return;
+            }
+            let start = self.start.as_ptr().cast();
+            // SAFETY: the advice changes neither a byte nor where it is.
+            let there =
+                unsafe { rustix::mm::madvise(start, self.bytes, Advice::LinuxPopulateWrite) };
+            if there.is_ok() {
+                // SAFETY: as above.
+                unsafe { nix::libc::madvise(start, self.bytes, MADV_COLLAPSE) };
+            }
+        }
+
         /// Takes the memory of a file of this process away from all others, where it is and as it
         /// is: the addresses are a private copy of the file from now on. Of the pages of `written`,
         /// to which others may still write, the copies are made at once, of the rest when this
@@ -232,10 +258,30 @@ mod linux {
     }
 
     fn map(file: BorrowedFd<'_>, bytes: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
-        let anywhere = std::ptr::null_mut();
-        // SAFETY: the kernel chooses an address where nothing is mapped.
-        let start = unsafe { rustix::mm::mmap(anywhere, bytes, PROTECTION, flags, file, 0)? };
+        let hint = match bytes >= LONG {
+            true => aligned_hint(bytes)?,
+            false => std::ptr::null_mut(),
+        };
+        // SAFETY: the kernel chooses an address where nothing is mapped: the hint, if it is free.
+        let start = unsafe { rustix::mm::mmap(hint, bytes, PROTECTION, flags, file, 0)? };
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Where a huge page may begin, and nothing was mapped a moment ago: elsewhere none is mapped
+    /// as one.
+    fn aligned_hint(bytes: usize) -> io::Result<*mut c_void> {
+        let room = bytes.checked_add(HUGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let (anywhere, kept) = (
+            std::ptr::null_mut(),
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        );
+        // SAFETY: the kernel chooses an address where nothing is mapped.
+        let start =
+            unsafe { rustix::mm::mmap_anonymous(anywhere, room, ProtFlags::empty(), kept)? };
+        // SAFETY: mapped with this length, and nobody was told of it.
+        unsafe { rustix::mm::munmap(start, room)? };
+        let aligned = start.addr().next_multiple_of(HUGE);
+        Ok(std::ptr::without_provenance_mut(aligned))
     }
 }
 
@@ -244,6 +290,8 @@ mod other {
     use super::{Mapping, Population, SegmentName, Span, io};
 
     impl Mapping {
+        pub(in crate::shm) fn make_pages_huge(&self) {}
+
         pub(in crate::shm) fn make_private(&self, _: Span) -> io::Result<()> {
             Err(io::ErrorKind::Unsupported.into())
         }

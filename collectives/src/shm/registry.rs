@@ -65,6 +65,7 @@ impl Registry {
         let (memory, shown) = match &self.control_block {
             Some(control_block) => {
                 let (memory, name) = Mapping::segment(bytes)?;
+                memory.make_pages_huge();
                 let memory = Arc::new(memory);
                 let shown = self.enter(control_block, memory.clone(), name);
                 (memory, shown)
