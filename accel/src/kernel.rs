@@ -198,7 +198,7 @@ const fn loops_by_pairs<T: Accumulate, O: Op<T::Wide>>() -> Loops<T::Bits> {
 }
 
 /// One source after another, a piece at a time that stays in a cache. What is seldom asked for is
-/// compiled for pairs alone: loops for three and four sources took half of the time that all of this
+/// compiled for pairs alone: loops for three and four sources took half of the time that this
 /// crate takes to compile.
 fn fold_by_pairs<T: Accumulate, O: Op<T::Wide>>(into: &mut [T::Bits], sources: &[&[T::Bits]]) {
     let Some((first, others)) = sources.split_first() else {

@@ -26,13 +26,9 @@ pub(super) fn reduce<O: Op<f32>>(into: &mut [u16], from: &[u16], finish: impl Fn
     }
 }
 
-/// Like [`super::fold`], but that `finish` makes of each result what is rounded; where the processor
-/// lacks the conversions, by arithmetic.
-pub(super) fn fold<O: Op<f32>>(
-    into: &mut [u16],
-    sources: &[&[u16]],
-    finish: impl Fn(f32) -> f32,
-) {
+/// Like [`super::fold`], but that `finish` makes of each result what is rounded; where the
+/// processor lacks the conversions, by arithmetic.
+pub(super) fn fold<O: Op<f32>>(into: &mut [u16], sources: &[&[u16]], finish: impl Fn(f32) -> f32) {
     if !is_here() {
         return tree::<f16, O>(into, sources, |wide| f16::narrow(finish(wide)));
     }
@@ -199,15 +195,14 @@ mod tests {
     }
 
     #[track_caller]
-    fn folds_as_by_arithmetic<O: Op<f32>>(len: usize, count: usize) {
-        let number = |at: usize| (at % (1 << 16)) as u16;
-        let number = |at: usize| number(at).wrapping_mul(40_503);
+    fn folds_as_by_arithmetic<O: Op<f32>>(len: u16, count: u16) {
+        let number = |at: u16| at.wrapping_mul(40_503);
         let sources: Vec<Vec<u16>> = (0..count)
             .map(|seed| (0..len).map(|at| number(at + 1000 * seed + 1)).collect())
             .collect();
         let slices: Vec<&[u16]> = sources.iter().map(Vec::as_slice).collect();
         let third = |wide: f32| wide / 3.0;
-        let (mut into, mut expected) = (vec![1; len], vec![1; len]);
+        let (mut into, mut expected) = (vec![1; len.into()], vec![1; len.into()]);
         fold::<O>(&mut into, &slices, third);
         tree::<f16, O>(&mut expected, &slices, |wide| f16::narrow(third(wide)));
         assert_eq!(into, expected, "{count} of {len}");
