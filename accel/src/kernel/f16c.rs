@@ -11,31 +11,33 @@ use half::f16;
 
 use super::accumulate::Accumulate;
 use super::ops::Op;
-use super::tree::leaf;
+use super::tree::{leaf, tree};
 
-/// Like [`super::reduce`]. `None` where the processor lacks the conversions, and nothing is done.
-pub(super) fn reduce<O: Op<f32>>(into: &mut [u16], from: &[u16]) -> Option<()> {
-    if !is_here() {
-        return None;
+/// Like [`super::reduce`], but that `finish` makes of each result what is rounded. Where the
+/// processor lacks the conversions, by arithmetic, which needs no wider instructions: no processor
+/// has those and lacks these.
+pub(super) fn reduce<O: Op<f32>>(into: &mut [u16], from: &[u16], finish: impl Fn(f32) -> f32) {
+    if is_here() {
+        // SAFETY: the processor has what this is compiled for.
+        return unsafe { reduce_here::<O>(into, from, finish) };
     }
-    // SAFETY: the processor has what this is compiled for.
-    unsafe { reduce_here::<O>(into, from) };
-    Some(())
+    for (a, b) in into.iter_mut().zip(from) {
+        *a = f16::narrow(finish(O::of(f16::widen(*a), f16::widen(*b))));
+    }
 }
 
-/// Like [`super::fold`] of one to four sources, of which `finish` makes what is rounded. `None` for
-/// others, and where the processor lacks the conversions, and nothing is done.
-pub(super) fn fold<O: Op<f32>>(
-    into: &mut [u16],
-    sources: &[&[u16]],
-    finish: impl Fn(f32) -> f32,
-) -> Option<()> {
-    if !is_here() || sources.is_empty() || sources.len() > 4 {
-        return None;
+/// Like [`super::fold`], but that `finish` makes of each result what is rounded; where the
+/// processor lacks the conversions, by arithmetic.
+pub(super) fn fold<O: Op<f32>>(into: &mut [u16], sources: &[&[u16]], finish: impl Fn(f32) -> f32) {
+    if !is_here() {
+        return tree::<f16, O>(into, sources, |wide| f16::narrow(finish(wide)));
+    }
+    if sources.len() > 4 {
+        // SAFETY: the processor has what this is compiled for.
+        return unsafe { fold_many_here::<O>(into, sources, finish) };
     }
     // SAFETY: the processor has what this is compiled for.
     unsafe { fold_here::<O>(into, sources, finish) };
-    Some(())
 }
 
 fn is_here() -> bool {
@@ -43,14 +45,14 @@ fn is_here() -> bool {
 }
 
 #[target_feature(enable = "avx2,f16c")]
-fn reduce_here<O: Op<f32>>(into: &mut [u16], from: &[u16]) {
+fn reduce_here<O: Op<f32>>(into: &mut [u16], from: &[u16], finish: impl Fn(f32) -> f32) {
     let (blocks, rest) = into.as_chunks_mut();
     let (others, other_rest) = from.as_chunks();
     for (a, b) in blocks.iter_mut().zip(others) {
-        *a = narrow(of::<O>(widen(*a), widen(*b)));
+        *a = narrow(of::<O>(widen(*a), widen(*b)).map(&finish));
     }
     for (a, b) in rest.iter_mut().zip(other_rest) {
-        *a = f16::narrow(O::of(f16::widen(*a), f16::widen(*b)));
+        *a = f16::narrow(finish(O::of(f16::widen(*a), f16::widen(*b))));
     }
 }
 
@@ -89,6 +91,51 @@ fn fold_here<O: Op<f32>>(into: &mut [u16], sources: &[&[u16]], finish: impl Fn(f
     leaf::<f16, O>(&mut into[whole..], sources, whole, |wide| {
         f16::narrow(finish(wide))
     });
+}
+
+/// More sources are widened piece by piece, and folded as what they are computed in: the same tree.
+#[target_feature(enable = "avx2,f16c")]
+fn fold_many_here<O: Op<f32>>(into: &mut [u16], sources: &[&[u16]], finish: impl Fn(f32) -> f32) {
+    let piece = (WIDENED / sources.len()).next_multiple_of(8);
+    let mut wide = vec![0; piece * sources.len()];
+    let mut total = vec![0; piece];
+    for (index, into) in into.chunks_mut(piece).enumerate() {
+        let total = &mut total[..into.len()];
+        for (wide, source) in wide.chunks_exact_mut(piece).zip(sources) {
+            widen_all(&mut wide[..into.len()], &source[index * piece..]);
+        }
+        let pieces = wide.chunks_exact(piece).map(|wide| &wide[..into.len()]);
+        super::fold::<f32, O>(total, &pieces.collect::<Vec<_>>());
+        narrow_all(into, total, &finish);
+    }
+}
+
+/// Numbers of all sources that are widened at a time, which a first-level cache has room for.
+const WIDENED: usize = 6 << 10;
+
+#[target_feature(enable = "avx2,f16c")]
+fn widen_all(into: &mut [u32], from: &[u16]) {
+    let (blocks, rest) = into.as_chunks_mut();
+    let (others, _) = from.as_chunks();
+    let whole = blocks.len() * 8;
+    for (into, from) in blocks.iter_mut().zip(others) {
+        *into = widen(*from).map(f32::to_bits);
+    }
+    for (into, from) in rest.iter_mut().zip(&from[whole..]) {
+        *into = f16::widen(*from).to_bits();
+    }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn narrow_all(into: &mut [u16], from: &[u32], finish: impl Fn(f32) -> f32) {
+    let (blocks, rest) = into.as_chunks_mut();
+    let (others, other_rest) = from.as_chunks::<8>();
+    for (into, from) in blocks.iter_mut().zip(others) {
+        *into = narrow(from.map(f32::from_bits).map(&finish));
+    }
+    for (into, from) in rest.iter_mut().zip(other_rest) {
+        *into = f16::narrow(finish(f32::from_bits(*from)));
+    }
 }
 
 fn eights(values: &[u16]) -> impl Iterator<Item = &[u16; 8]> {
@@ -131,9 +178,7 @@ mod tests {
         let all: Vec<u16> = (0..=u16::MAX).collect();
         for partner in PARTNERS {
             let mut into = all.clone();
-            if reduce::<O>(&mut into, &vec![partner; all.len()]).is_none() {
-                return;
-            }
+            reduce::<O>(&mut into, &vec![partner; all.len()], |wide| wide);
             let by_arithmetic = all
                 .iter()
                 .map(|bits| f16::narrow(O::of(f16::widen(*bits), f16::widen(partner))));
@@ -149,31 +194,34 @@ mod tests {
         as_by_arithmetic::<Max>();
     }
 
-    #[test]
-    fn folds_of_one_to_four_sources_of_any_length_are_as_by_arithmetic() {
+    #[track_caller]
+    fn folds_as_by_arithmetic<O: Op<f32>>(len: u16, count: u16) {
         let number = |at: u16| at.wrapping_mul(40_503);
-        for len in 0..40 {
-            let sources: Vec<Vec<u16>> = (0..4)
-                .map(|seed| (0..len).map(|at| number(at + 1000 * seed)).collect())
-                .collect();
-            for count in 1..=4 {
-                let slices: Vec<&[u16]> = sources[..count].iter().map(Vec::as_slice).collect();
-                let mut into = vec![1; len.into()];
-                if fold::<Sum>(&mut into, &slices, |sum| sum).is_none() {
-                    return;
-                }
-                let mut expected = vec![1; len.into()];
-                leaf::<f16, Sum>(&mut expected, &slices, 0, f16::narrow);
-                assert_eq!(into, expected, "{count} of {len}");
+        let sources: Vec<Vec<u16>> = (0..count)
+            .map(|seed| (0..len).map(|at| number(at + 1000 * seed + 1)).collect())
+            .collect();
+        let slices: Vec<&[u16]> = sources.iter().map(Vec::as_slice).collect();
+        let third = |wide: f32| wide / 3.0;
+        let (mut into, mut expected) = (vec![1; len.into()], vec![1; len.into()]);
+        fold::<O>(&mut into, &slices, third);
+        tree::<f16, O>(&mut expected, &slices, |wide| f16::narrow(third(wide)));
+        assert_eq!(into, expected, "{count} of {len}");
+    }
+
+    #[test]
+    fn folds_of_any_number_of_sources_of_any_length_are_as_by_arithmetic() {
+        for len in (0..40).chain([600, 1536, 3000]) {
+            for count in 1..=19 {
+                folds_as_by_arithmetic::<Sum>(len, count);
+                folds_as_by_arithmetic::<Max>(len, count);
             }
         }
     }
 
     #[test]
-    fn other_counts_are_left_to_others() {
-        let five = [[1; 3]; 5];
-        let slices: Vec<&[u16]> = five.iter().map(<[u16; 3]>::as_slice).collect();
-        assert_eq!(fold::<Sum>(&mut [0; 3], &slices, |sum| sum), None);
-        assert_eq!(fold::<Sum>(&mut [0; 3], &[], |sum| sum), None);
+    fn a_fold_of_nothing_leaves_what_is_there() {
+        let mut into = [7; 3];
+        fold::<Sum>(&mut into, &[], |sum| sum);
+        assert_eq!(into, [7; 3]);
     }
 }
