@@ -44,6 +44,7 @@
 //! ballot has moved for a retry, a few at first, and twice as many after each further one.
 
 mod ballot;
+mod beats;
 mod calls;
 mod event;
 mod quorum;
@@ -237,7 +238,9 @@ impl Agreement {
         if let Outcome::Decided(decision) = &self.outcome {
             let late = matches!(
                 message,
-                AgreementMessage::Prepare { .. } | AgreementMessage::Propose { .. }
+                AgreementMessage::Prepare { .. }
+                    | AgreementMessage::Propose { .. }
+                    | AgreementMessage::Waits { .. }
             );
             out.extend(
                 late.then(|| {
@@ -262,7 +265,9 @@ impl Agreement {
         out: &mut Vec<Action>,
     ) {
         match message {
-            AgreementMessage::Prepare { ballot, .. } | AgreementMessage::Propose { ballot, .. }
+            AgreementMessage::Prepare { ballot, .. }
+            | AgreementMessage::Propose { ballot, .. }
+            | AgreementMessage::Waits { ballot, .. }
                 if ballot < self.promised =>
             {
                 let overtaken = AgreementMessage::Overtaken { by: self.promised };
@@ -293,6 +298,7 @@ impl Agreement {
                     node.accepted.add(now, voters);
                 }
             }
+            AgreementMessage::Waits { ballot, beat } => self.hear_beat(now, ballot, beat, out),
             AgreementMessage::Overtaken { by: ballot } => self.overtaken(now, ballot, out),
             AgreementMessage::Decided(_) => {}
         }
@@ -335,9 +341,9 @@ impl Agreement {
 
     /// What this member does for the ballot that it follows.
     fn node_of(&mut self, now: Instant, ballot: Ballot) -> &mut Node {
-        let asks = self.timeouts.retry / 2;
+        let retry = self.timeouts.retry;
         self.node
-            .get_or_insert_with(|| Node::new(ballot, now, asks))
+            .get_or_insert_with(|| Node::new(ballot, now, retry))
     }
 
     fn node_to(&mut self, ballot: Ballot) -> Option<&mut Node> {

@@ -1,11 +1,14 @@
 //! When a member begins a ballot of its own, and how that goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::tree::Node;
 use super::{Action, Agreement, MemberId, Proof, quorum};
 use crate::wire::{Ballot, Decision, Newcomer};
+
+/// How many times the patience with a ballot is doubled at the most.
+const MOST_DOUBLINGS: u64 = 3;
 
 impl Agreement {
     pub(super) fn begin_if_due(&mut self, now: Instant, out: &mut Vec<Action>) {
@@ -54,19 +57,20 @@ impl Agreement {
             self.propose(now, decision, out);
             return self.advance(now, out);
         }
-        if now >= self.end(node) {
+        if now >= self.end(node) && !self.may_propose(node) {
             self.give_up();
             self.moved = Some(now);
         } else if now >= node.asks {
             self.ask(now, out);
         }
+        self.beat(now, out);
     }
 
     /// When something is to be done about an own ballot.
     pub(super) fn next_step(&self, node: &Node) -> Instant {
         match &node.proposal {
             Some(_) => node.since + self.timeouts.retry,
-            None if self.may_propose(node) => self.ripe(node).min(node.asks),
+            None if self.may_propose(node) => self.ripe(node).min(node.asks).min(node.beats),
             None => self.end(node).min(node.asks),
         }
     }
@@ -107,30 +111,47 @@ impl Agreement {
     }
 
     /// Whether a majority has promised to follow, and waits for what is proposed.
-    fn may_propose(&self, node: &Node) -> bool {
+    pub(super) fn may_propose(&self, node: &Node) -> bool {
         node.proposal.is_none() && self.decides(&node.promised.voters())
     }
 
-    /// Until when others are waited for, after a majority has answered. Those that a member has
-    /// itself told of its ballot have been called long before it; along a tree it does not know yet
-    /// who can be reached.
+    /// Until when others are waited for, after a majority has answered: whoever is reached, until it
+    /// answers or is lost, for a process that gets little of its machine is late and lives. Only
+    /// where the agreement itself is about to come too late does it go on without.
+    ///
+    /// Those that a member has itself told of its ballot have been called long before it; along a
+    /// tree it does not know yet who can be reached.
     fn ripe(&self, node: &Node) -> Instant {
         let answered = |member_id: &MemberId| node.promised.from.contains_key(member_id);
-        match !self.goes_along_a_tree() && self.reached.iter().all(answered) {
-            true => self.gathered(),
-            false => self.patience(node),
+        if !self.reached.iter().all(answered) {
+            return self.last_chance();
         }
+        match self.goes_along_a_tree() {
+            true => self.patience(node),
+            false => self.gathered(),
+        }
+    }
+
+    /// When there is just time for a decision.
+    fn last_chance(&self) -> Instant {
+        self.began + self.timeouts.limit * 3 / 4
     }
 
     /// Until when an answer may come.
     fn patience(&self, node: &Node) -> Instant {
-        self.gathered()
-            .max(node.since + self.timeouts.retry * 3 / 4)
+        self.gathered().max(node.since + self.retry() * 3 / 4)
     }
 
     /// Until when a majority is waited for.
     fn end(&self, node: &Node) -> Instant {
-        self.patience(node) + self.timeouts.retry / 4
+        self.patience(node) + self.retry() / 4
+    }
+
+    /// How long answers may take by now: the longer, the more ballots have come to nothing. Two
+    /// members that overrule each other faster than a third answers would never have its promise.
+    fn retry(&self) -> Duration {
+        let failed = self.promised.round.saturating_sub(2).min(MOST_DOUBLINGS);
+        self.timeouts.retry * (1 << failed)
     }
 
     /// Whether a ballot of its own goes along a tree, and not to each member directly.
@@ -202,7 +223,7 @@ impl Agreement {
         let pause = self.timeouts.retry.saturating_mul(place);
         match self.moved {
             // Half a step apart from all others, however often they meet.
-            Some(moved) => gathered.max(moved + self.timeouts.retry / 2) + pause,
+            Some(moved) => gathered.max(moved + self.retry() / 2) + pause,
             None => gathered + pause,
         }
     }

@@ -14,6 +14,7 @@
 mod accept;
 mod ask;
 mod call;
+mod callee;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ use crate::agreement::{
 use crate::tasks::{spawn, spawn_in};
 use crate::wire::{AgreementMessage, Decision, JoinRequest, MemberState};
 use crate::{JoinError, OperationError, host};
+
+use callee::Callee;
 
 /// Messages that may wait for a slow connection; those beyond it are lost, and said again with the
 /// next ballot.
@@ -230,7 +233,9 @@ impl ReconfigurationDriver {
             && !self.senders.contains_key(&member_id)
         {
             let (messages, said) = mpsc::channel(MESSAGES);
-            spawn(self.reconfiguration.clone().speak(member_id, said));
+            let process = self.local_members.get(&member_id).copied();
+            let callee = Callee::new(member_id, process);
+            spawn(self.reconfiguration.clone().speak(callee, said));
             self.senders.insert(member_id, messages);
             self.watch(member_id);
         }

@@ -92,7 +92,10 @@ impl AgreementMessage {
                 decision.is_none_or(Decision::makes_sense)
                     && standing.newcomers.iter().all(Newcomer::makes_sense)
             }
-            Self::Prepare { .. } | Self::Accept { .. } | Self::Overtaken { .. } => true,
+            Self::Prepare { .. }
+            | Self::Accept { .. }
+            | Self::Overtaken { .. }
+            | Self::Waits { .. } => true,
         }
     }
 }
@@ -138,4 +141,10 @@ pub(crate) enum AgreementMessage {
         by: Ballot,
     },
     Decided(Decision),
+    /// A majority has promised to follow, and others are reached that have not answered yet: no
+    /// other ballot is needed. Counted, as it may come by two ways.
+    Waits {
+        ballot: Ballot,
+        beat: u64,
+    },
 }

@@ -202,7 +202,9 @@ impl Process {
         }
         let late = matches!(
             message,
-            AgreementMessage::Prepare { .. } | AgreementMessage::Propose { .. }
+            AgreementMessage::Prepare { .. }
+                | AgreementMessage::Propose { .. }
+                | AgreementMessage::Waits { .. }
         );
         if let (Some(decision), true) = (self.decisions.get(&epoch), late) {
             let message = AgreementMessage::Decided(decision.clone());
