@@ -47,6 +47,7 @@ mod ballot;
 mod beats;
 mod calls;
 mod event;
+mod learn;
 mod quorum;
 mod tree;
 
@@ -55,6 +56,7 @@ use std::time::Instant;
 
 use crate::wire::{AgreementMessage, Ballot, Decision, MemberProcess, MemberState, Promises};
 
+use beats::HoldUps;
 use calls::Calls;
 pub(crate) use event::{Action, AgreementTimeouts, Event, PreviousEpoch, Proof};
 pub use quorum::TwoMemberPolicy;
@@ -84,6 +86,7 @@ pub(crate) struct Agreement {
     has_failed: bool,
     /// When a ballot was last seen to move.
     moved: Option<Instant>,
+    hold_ups: HoldUps,
     outcome: Outcome,
 }
 
@@ -128,6 +131,7 @@ impl Agreement {
             node: None,
             has_failed: false,
             moved: None,
+            hold_ups: HoldUps::default(),
             outcome: Outcome::Open,
         }
     }
@@ -136,6 +140,8 @@ impl Agreement {
     ///
     /// Goes on to answer those who are late after the decision.
     pub(crate) fn handle(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
+        self.hold_ups
+            .came(now, self.wake(), self.timeouts.retry / beats::BEATS);
         match event {
             Event::Reached(process) => self.reached(process, out),
             Event::Lost(member_id, proof) => self.lost(member_id, proof, out),
@@ -459,41 +465,6 @@ impl Agreement {
         node.passes_up(self.timeouts.retry / REPORTS, |member_id| {
             self.lost.contains_key(&member_id)
         })
-    }
-
-    fn learn(&mut self, decision: Decision, from: Option<MemberId>, out: &mut Vec<Action>) {
-        let next = decision.epoch == self.previous_epoch.epoch + 1;
-        let survives = next && self.votes() && decision.survivors.contains(&self.me);
-        let admitted = decision.admits(self.me);
-        let concerns = match self.votes() {
-            true => decision.epoch > self.previous_epoch.epoch,
-            false => admitted,
-        };
-        if self.outcome != Outcome::Open || !concerns {
-            return;
-        }
-        self.outcome = Outcome::Decided(decision.clone());
-        let message = AgreementMessage::Decided(decision.clone());
-        let others = self.told_of(&decision).into_iter();
-        let others = others.filter(|to| *to != self.me.member_id && Some(*to) != from);
-        out.extend(others.map(|member_id| Action::Send(member_id, message.clone())));
-        out.push(match survives || (admitted && !self.votes()) {
-            true => Action::Decided(decision),
-            false => Action::Excluded(decision),
-        });
-    }
-
-    /// Whom this member tells a decision: those that it passed the ballot on to, or all that it can
-    /// reach if it knows of none; and each survivor one of the newcomers.
-    fn told_of(&self, decision: &Decision) -> BTreeSet<MemberId> {
-        let mut told = self.reached.clone();
-        if let Some(node) = &self.node {
-            told.retain(|member_id| node.branches.contains_key(member_id));
-        }
-        let mut pairs = decision.survivors.iter().zip(&decision.newcomers);
-        let own = pairs.find(|(survivor, _)| **survivor == self.me);
-        told.extend(own.map(|(_, newcomer)| newcomer.process.member_id));
-        told
     }
 }
 

@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 
 use super::tree::Node;
 use super::{Action, Agreement, MemberId, Proof, quorum};
-use crate::wire::{Ballot, Decision, Newcomer};
+use crate::wire::{AgreementMessage, Ballot, Decision, Newcomer};
 
 /// How many times the patience with a ballot is doubled at the most.
 const MOST_DOUBLINGS: u64 = 3;
+
+/// By how many others a member is told of a ballot that cannot be reached.
+const OTHERS: usize = 3;
 
 impl Agreement {
     pub(super) fn begin_if_due(&mut self, now: Instant, out: &mut Vec<Action>) {
@@ -43,8 +46,9 @@ impl Agreement {
             if self.decides(&node.accepted.voters()) {
                 return self.learn(decision.clone(), None, out);
             }
-            if now >= node.since + self.timeouts.retry {
-                self.give_up();
+            match now >= self.hold_ups.heard(node.since + self.retry()) {
+                true => self.give_up(),
+                false => self.beat(now, out),
             }
             return;
         }
@@ -57,7 +61,7 @@ impl Agreement {
             self.propose(now, decision, out);
             return self.advance(now, out);
         }
-        if now >= self.end(node) && !self.may_propose(node) {
+        if now >= self.hold_ups.heard(self.end(node)) && !self.may_propose(node) {
             self.give_up();
             self.moved = Some(now);
         } else if now >= node.asks {
@@ -68,11 +72,12 @@ impl Agreement {
 
     /// When something is to be done about an own ballot.
     pub(super) fn next_step(&self, node: &Node) -> Instant {
-        match &node.proposal {
-            Some(_) => node.since + self.timeouts.retry,
-            None if self.may_propose(node) => self.ripe(node).min(node.asks).min(node.beats),
-            None => self.end(node).min(node.asks),
-        }
+        let next = match &node.proposal {
+            Some(_) => self.hold_ups.heard(node.since + self.retry()),
+            None if self.may_propose(node) => self.ripe(node).min(node.asks),
+            None => self.hold_ups.heard(self.end(node)).min(node.asks),
+        };
+        next.min(node.beats)
     }
 
     fn propose(&mut self, now: Instant, decision: Decision, out: &mut Vec<Action>) {
@@ -92,10 +97,12 @@ impl Agreement {
         self.node.as_ref().filter(|node| node.parent.is_none())
     }
 
-    /// Tells those of the ballot itself that have not answered, whoever was to pass it on.
+    /// Tells those of the ballot itself that have not answered, whoever was to pass it on; and has
+    /// others tell those that it has called in vain.
     fn ask(&mut self, now: Instant, out: &mut Vec<Action>) {
         let Some(node) = &mut self.node else { return };
         node.asks = now + self.timeouts.retry;
+        node.asked += 1;
         let members = self.previous_epoch.members.iter().copied();
         let open = members.filter(|member_id| {
             let answered = node.promised.from.contains_key(member_id);
@@ -105,13 +112,48 @@ impl Agreement {
         for &member_id in &open {
             node.branches.entry(member_id).or_default();
         }
+        self.ask_by_others(&open, out);
         for member_id in open {
             self.prompt(member_id, out);
         }
     }
 
+    /// The way to a member may be cut that others still have.
+    fn ask_by_others(&self, open: &[MemberId], out: &mut Vec<Action>) {
+        let Some(node) = self.own_ballot() else {
+            return;
+        };
+        let in_vain = |member_id: &&MemberId| {
+            self.calls.has_called(**member_id) && !self.reached.contains(member_id)
+        };
+        let answered = node.promised.from.keys().copied();
+        let mut others: Vec<_> = answered
+            .filter(|other| *other != self.me.member_id)
+            .collect();
+        if others.is_empty() {
+            return;
+        }
+        // Each time it is others.
+        let first = OTHERS * node.asked % others.len();
+        others.rotate_left(first);
+        let mut parts: BTreeMap<MemberId, Vec<MemberId>> = BTreeMap::new();
+        let mut turns = others.iter().cycle();
+        for member_id in open.iter().filter(in_vain) {
+            for other in turns.by_ref().take(OTHERS.min(others.len())) {
+                parts.entry(*other).or_default().push(*member_id);
+            }
+        }
+        let ballot = node.ballot;
+        for (other, part) in parts {
+            out.push(Action::Send(
+                other,
+                AgreementMessage::Prepare { ballot, part },
+            ));
+        }
+    }
+
     /// Whether a majority has promised to follow, and waits for what is proposed.
-    pub(super) fn may_propose(&self, node: &Node) -> bool {
+    fn may_propose(&self, node: &Node) -> bool {
         node.proposal.is_none() && self.decides(&node.promised.voters())
     }
 

@@ -40,6 +40,7 @@ pub(super) struct Node {
     pub(super) since: Instant,
     /// When whoever began it asks those itself that have not answered.
     pub(super) asks: Instant,
+    pub(super) asked: usize,
     /// When whoever began it says next that it still waits, and how often that has been said.
     pub(super) beats: Instant,
     pub(super) beat: u64,
@@ -98,6 +99,7 @@ impl Node {
             accepted: Answers::default(),
             since: now,
             asks: now + retry / 2,
+            asked: 0,
             beats: now + retry / BEATS,
             beat: 0,
         }

@@ -141,8 +141,7 @@ pub(crate) enum AgreementMessage {
         by: Ballot,
     },
     Decided(Decision),
-    /// A majority has promised to follow, and others are reached that have not answered yet: no
-    /// other ballot is needed. Counted, as it may come by two ways.
+    /// Answers are waited for: no other ballot is needed. Counted, as it may come by two ways.
     Waits {
         ballot: Ballot,
         beat: u64,
