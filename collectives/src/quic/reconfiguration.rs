@@ -37,7 +37,7 @@ use callee::Callee;
 /// Messages that may wait for a slow connection; those beyond it are lost, and said again with the
 /// next ballot.
 const MESSAGES: usize = 64;
-/// How long a ballot waits for its answers: longer than a process that lives is ever held up.
+/// How long a ballot waits for answers of members that it has not reached.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What all calls have in common.
