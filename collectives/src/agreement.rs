@@ -39,13 +39,16 @@
 //! go along a tree ([`tree`]) that passes over those that are lost, so each member has to do with
 //! as many others as the logarithm of their number says. Safety does not depend on it: an answer
 //! names those who give it. Whoever has not answered for half a [retry](AgreementTimeouts) is asked
-//! by the proposer itself, and later ballots are told to each member directly. Those that come next
+//! by the proposer itself, and later ballots are told to each member directly. It waits for all that
+//! it reaches until they are lost, and says so ([`beats`]). Those that come next
 //! [call](calls::CALLED_FIRST) the lowest, to see that it lives; the others do so only where no
 //! ballot has moved for a retry, a few at first, and twice as many after each further one.
 
 mod ballot;
+mod beats;
 mod calls;
 mod event;
+mod learn;
 mod quorum;
 mod tree;
 
@@ -54,6 +57,7 @@ use std::time::Instant;
 
 use crate::wire::{AgreementMessage, Ballot, Decision, MemberProcess, MemberState, Promises};
 
+use beats::HoldUps;
 use calls::Calls;
 pub(crate) use event::{Action, AgreementTimeouts, Event, PreviousEpoch, Proof};
 pub use quorum::TwoMemberPolicy;
@@ -83,6 +87,7 @@ pub(crate) struct Agreement {
     has_failed: bool,
     /// When a ballot was last seen to move.
     moved: Option<Instant>,
+    hold_ups: HoldUps,
     outcome: Outcome,
 }
 
@@ -127,6 +132,7 @@ impl Agreement {
             node: None,
             has_failed: false,
             moved: None,
+            hold_ups: HoldUps::default(),
             outcome: Outcome::Open,
         }
     }
@@ -135,6 +141,8 @@ impl Agreement {
     ///
     /// Goes on to answer those who are late after the decision.
     pub(crate) fn handle(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
+        self.hold_ups
+            .came(now, self.wake(), self.timeouts.retry / beats::BEATS);
         match event {
             Event::Reached(process) => self.reached(process, out),
             Event::Lost(member_id, proof) => self.lost(member_id, proof, out),
@@ -237,7 +245,9 @@ impl Agreement {
         if let Outcome::Decided(decision) = &self.outcome {
             let late = matches!(
                 message,
-                AgreementMessage::Prepare { .. } | AgreementMessage::Propose { .. }
+                AgreementMessage::Prepare { .. }
+                    | AgreementMessage::Propose { .. }
+                    | AgreementMessage::Waits { .. }
             );
             out.extend(
                 late.then(|| {
@@ -262,7 +272,9 @@ impl Agreement {
         out: &mut Vec<Action>,
     ) {
         match message {
-            AgreementMessage::Prepare { ballot, .. } | AgreementMessage::Propose { ballot, .. }
+            AgreementMessage::Prepare { ballot, .. }
+            | AgreementMessage::Propose { ballot, .. }
+            | AgreementMessage::Waits { ballot, .. }
                 if ballot < self.promised =>
             {
                 let overtaken = AgreementMessage::Overtaken { by: self.promised };
@@ -293,6 +305,7 @@ impl Agreement {
                     node.accepted.add(now, voters);
                 }
             }
+            AgreementMessage::Waits { ballot, beat } => self.hear_beat(now, ballot, beat, out),
             AgreementMessage::Overtaken { by: ballot } => self.overtaken(now, ballot, out),
             AgreementMessage::Decided(_) => {}
         }
@@ -335,9 +348,9 @@ impl Agreement {
 
     /// What this member does for the ballot that it follows.
     fn node_of(&mut self, now: Instant, ballot: Ballot) -> &mut Node {
-        let asks = self.timeouts.retry / 2;
+        let retry = self.timeouts.retry;
         self.node
-            .get_or_insert_with(|| Node::new(ballot, now, asks))
+            .get_or_insert_with(|| Node::new(ballot, now, retry))
     }
 
     fn node_to(&mut self, ballot: Ballot) -> Option<&mut Node> {
@@ -453,41 +466,6 @@ impl Agreement {
         node.passes_up(self.timeouts.retry / REPORTS, |member_id| {
             self.lost.contains_key(&member_id)
         })
-    }
-
-    fn learn(&mut self, decision: Decision, from: Option<MemberId>, out: &mut Vec<Action>) {
-        let next = decision.epoch == self.previous_epoch.epoch + 1;
-        let survives = next && self.votes() && decision.survivors.contains(&self.me);
-        let admitted = decision.admits(self.me);
-        let concerns = match self.votes() {
-            true => decision.epoch > self.previous_epoch.epoch,
-            false => admitted,
-        };
-        if self.outcome != Outcome::Open || !concerns {
-            return;
-        }
-        self.outcome = Outcome::Decided(decision.clone());
-        let message = AgreementMessage::Decided(decision.clone());
-        let others = self.told_of(&decision).into_iter();
-        let others = others.filter(|to| *to != self.me.member_id && Some(*to) != from);
-        out.extend(others.map(|member_id| Action::Send(member_id, message.clone())));
-        out.push(match survives || (admitted && !self.votes()) {
-            true => Action::Decided(decision),
-            false => Action::Excluded(decision),
-        });
-    }
-
-    /// Whom this member tells a decision: those that it passed the ballot on to, or all that it can
-    /// reach if it knows of none; and each survivor one of the newcomers.
-    fn told_of(&self, decision: &Decision) -> BTreeSet<MemberId> {
-        let mut told = self.reached.clone();
-        if let Some(node) = &self.node {
-            told.retain(|member_id| node.branches.contains_key(member_id));
-        }
-        let mut pairs = decision.survivors.iter().zip(&decision.newcomers);
-        let own = pairs.find(|(survivor, _)| **survivor == self.me);
-        told.extend(own.map(|(_, newcomer)| newcomer.process.member_id));
-        told
     }
 }
 

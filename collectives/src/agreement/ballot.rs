@@ -1,11 +1,17 @@
 //! When a member begins a ballot of its own, and how that goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::tree::Node;
 use super::{Action, Agreement, MemberId, Proof, quorum};
-use crate::wire::{Ballot, Decision, Newcomer};
+use crate::wire::{AgreementMessage, Ballot, Decision, Newcomer};
+
+/// How many times the patience with a ballot is doubled at the most.
+const MOST_DOUBLINGS: u64 = 3;
+
+/// By how many others a member is told of a ballot that cannot be reached.
+const OTHERS: usize = 3;
 
 impl Agreement {
     pub(super) fn begin_if_due(&mut self, now: Instant, out: &mut Vec<Action>) {
@@ -40,8 +46,9 @@ impl Agreement {
             if self.decides(&node.accepted.voters()) {
                 return self.learn(decision.clone(), None, out);
             }
-            if now >= node.since + self.timeouts.retry {
-                self.give_up();
+            match now >= self.hold_ups.heard(node.since + self.retry()) {
+                true => self.give_up(),
+                false => self.beat(now, out),
             }
             return;
         }
@@ -54,21 +61,23 @@ impl Agreement {
             self.propose(now, decision, out);
             return self.advance(now, out);
         }
-        if now >= self.end(node) {
+        if now >= self.hold_ups.heard(self.end(node)) && !self.may_propose(node) {
             self.give_up();
             self.moved = Some(now);
         } else if now >= node.asks {
             self.ask(now, out);
         }
+        self.beat(now, out);
     }
 
     /// When something is to be done about an own ballot.
     pub(super) fn next_step(&self, node: &Node) -> Instant {
-        match &node.proposal {
-            Some(_) => node.since + self.timeouts.retry,
+        let next = match &node.proposal {
+            Some(_) => self.hold_ups.heard(node.since + self.retry()),
             None if self.may_propose(node) => self.ripe(node).min(node.asks),
-            None => self.end(node).min(node.asks),
-        }
+            None => self.hold_ups.heard(self.end(node)).min(node.asks),
+        };
+        next.min(node.beats)
     }
 
     fn propose(&mut self, now: Instant, decision: Decision, out: &mut Vec<Action>) {
@@ -88,10 +97,12 @@ impl Agreement {
         self.node.as_ref().filter(|node| node.parent.is_none())
     }
 
-    /// Tells those of the ballot itself that have not answered, whoever was to pass it on.
+    /// Tells those of the ballot itself that have not answered, whoever was to pass it on; and has
+    /// others tell those that it has called in vain.
     fn ask(&mut self, now: Instant, out: &mut Vec<Action>) {
         let Some(node) = &mut self.node else { return };
         node.asks = now + self.timeouts.retry;
+        node.asked += 1;
         let members = self.previous_epoch.members.iter().copied();
         let open = members.filter(|member_id| {
             let answered = node.promised.from.contains_key(member_id);
@@ -101,8 +112,43 @@ impl Agreement {
         for &member_id in &open {
             node.branches.entry(member_id).or_default();
         }
+        self.ask_by_others(&open, out);
         for member_id in open {
             self.prompt(member_id, out);
+        }
+    }
+
+    /// The way to a member may be cut that others still have.
+    fn ask_by_others(&self, open: &[MemberId], out: &mut Vec<Action>) {
+        let Some(node) = self.own_ballot() else {
+            return;
+        };
+        let in_vain = |member_id: &&MemberId| {
+            self.calls.has_called(**member_id) && !self.reached.contains(member_id)
+        };
+        let answered = node.promised.from.keys().copied();
+        let mut others: Vec<_> = answered
+            .filter(|other| *other != self.me.member_id)
+            .collect();
+        if others.is_empty() {
+            return;
+        }
+        // Each time it is others.
+        let first = OTHERS * node.asked % others.len();
+        others.rotate_left(first);
+        let mut parts: BTreeMap<MemberId, Vec<MemberId>> = BTreeMap::new();
+        let mut turns = others.iter().cycle();
+        for member_id in open.iter().filter(in_vain) {
+            for other in turns.by_ref().take(OTHERS.min(others.len())) {
+                parts.entry(*other).or_default().push(*member_id);
+            }
+        }
+        let ballot = node.ballot;
+        for (other, part) in parts {
+            out.push(Action::Send(
+                other,
+                AgreementMessage::Prepare { ballot, part },
+            ));
         }
     }
 
@@ -111,26 +157,43 @@ impl Agreement {
         node.proposal.is_none() && self.decides(&node.promised.voters())
     }
 
-    /// Until when others are waited for, after a majority has answered. Those that a member has
-    /// itself told of its ballot have been called long before it; along a tree it does not know yet
-    /// who can be reached.
+    /// Until when others are waited for, after a majority has answered: whoever is reached, until it
+    /// answers or is lost, for a process that gets little of its machine is late and lives. Only
+    /// where the agreement itself is about to come too late does it go on without.
+    ///
+    /// Those that a member has itself told of its ballot have been called long before it; along a
+    /// tree it does not know yet who can be reached.
     fn ripe(&self, node: &Node) -> Instant {
         let answered = |member_id: &MemberId| node.promised.from.contains_key(member_id);
-        match !self.goes_along_a_tree() && self.reached.iter().all(answered) {
-            true => self.gathered(),
-            false => self.patience(node),
+        if !self.reached.iter().all(answered) {
+            return self.last_chance();
         }
+        match self.goes_along_a_tree() {
+            true => self.patience(node),
+            false => self.gathered(),
+        }
+    }
+
+    /// When there is just time for a decision.
+    fn last_chance(&self) -> Instant {
+        self.began + self.timeouts.limit * 3 / 4
     }
 
     /// Until when an answer may come.
     fn patience(&self, node: &Node) -> Instant {
-        self.gathered()
-            .max(node.since + self.timeouts.retry * 3 / 4)
+        self.gathered().max(node.since + self.retry() * 3 / 4)
     }
 
     /// Until when a majority is waited for.
     fn end(&self, node: &Node) -> Instant {
-        self.patience(node) + self.timeouts.retry / 4
+        self.patience(node) + self.retry() / 4
+    }
+
+    /// How long answers may take by now: the longer, the more ballots have come to nothing. Two
+    /// members that overrule each other faster than a third answers would never have its promise.
+    fn retry(&self) -> Duration {
+        let failed = self.promised.round.saturating_sub(2).min(MOST_DOUBLINGS);
+        self.timeouts.retry * (1 << failed)
     }
 
     /// Whether a ballot of its own goes along a tree, and not to each member directly.
@@ -202,7 +265,7 @@ impl Agreement {
         let pause = self.timeouts.retry.saturating_mul(place);
         match self.moved {
             // Half a step apart from all others, however often they meet.
-            Some(moved) => gathered.max(moved + self.timeouts.retry / 2) + pause,
+            Some(moved) => gathered.max(moved + self.retry() / 2) + pause,
             None => gathered + pause,
         }
     }

@@ -24,6 +24,10 @@ impl Calls {
     pub(super) fn stale(&mut self) {
         self.step = None;
     }
+
+    pub(super) fn has_called(&self, member_id: MemberId) -> bool {
+        self.called.contains(&member_id)
+    }
 }
 
 impl Agreement {
@@ -83,13 +87,13 @@ impl Agreement {
     /// all, as those that answer are not to be left out.
     pub(super) fn due(&self) -> Option<Instant> {
         if self.is_lowest() {
-            return Some(self.turn());
+            return Some(self.hold_ups.heard(self.turn()));
         }
         let answered = match self.has_gathered() {
             true => self.calls.complete?,
             false => self.calls.complete? + self.timeouts.retry / 2,
         };
-        Some(self.turn().max(answered))
+        Some(self.hold_ups.heard(self.turn().max(answered)))
     }
 
     /// When a ballot moved last, or the agreement began.

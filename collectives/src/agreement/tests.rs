@@ -44,6 +44,10 @@ struct World {
     /// Calls so far, which are answered by members that live if this is so.
     calls: u64,
     answers: bool,
+    /// After how long a member that does not answer is lost to whoever calls it.
+    silence: Option<Duration>,
+    /// Members that get their machine only so often: all that they hear and do waits for that.
+    late: BTreeMap<usize, Duration>,
     /// Ballots that the last member was told of, in their order.
     ballots: Vec<Ballot>,
 }
@@ -121,11 +125,23 @@ impl World {
             proposals: BTreeMap::new(),
             calls: 0,
             answers: false,
+            silence: None,
+            late: BTreeMap::new(),
             ballots: Vec::new(),
         }
     }
 
+    /// When a member gets its machine that has something to do then.
+    fn runs(&self, member: usize, at: Instant) -> Instant {
+        let Some(turn) = self.late.get(&member) else {
+            return at;
+        };
+        let turns = (at - self.began).as_nanos().div_ceil(turn.as_nanos());
+        self.began + *turn * u32::try_from(turns).unwrap()
+    }
+
     fn post(&mut self, at: Instant, to: usize, event: Event) {
+        let at = self.runs(to, at);
         let number = self.events.len() as u64;
         self.events.push(event);
         self.queue.push(Reverse((at, number, to)));
@@ -205,7 +221,10 @@ impl World {
             let due = self.queue.peek().map(|Reverse((at, ..))| *at);
             let wakes = (0..self.members.len()).filter(|member| self.alive[*member]);
             let tick = wakes
-                .filter_map(|member| Some((self.members[member].wake()?.max(self.now), member)))
+                .filter_map(|member| {
+                    let wake = self.members[member].wake()?.max(self.now);
+                    Some((self.runs(member, wake), member))
+                })
                 .min();
             match (due, tick) {
                 (Some(at), _) if at <= until && tick.is_none_or(|(tick, _)| at <= tick) => {
@@ -244,7 +263,13 @@ impl World {
 
     fn call(&mut self, from: usize, to: MemberId) {
         self.calls += 1;
-        if self.answers && self.alive[to as usize] {
+        let me = u32::try_from(from).unwrap();
+        let is_there = self.alive[to as usize] && self.heard(me, to);
+        if let (false, Some(silence)) = (is_there, self.silence) {
+            let lost = Event::Lost(to, Proof::Unreached);
+            self.post(self.now + silence, from, lost);
+        }
+        if self.answers && is_there {
             let there = self.members[to as usize].me;
             let answer = match &self.ends[to as usize] {
                 Some((_, Action::Decided(decision))) => Event::Decided(decision.clone()),
@@ -429,6 +454,106 @@ fn a_proposer_that_dies_at_any_moment_is_replaced() {
         assert!(at <= 2 * PACE.retry + 50 * MS, "after {moment}: {at:?}");
         // Rank 0 may have been heard before it died; then it is a member that is lost at once.
         assert!(survivors(&decision).ends_with(&[1, 2, 3]), "{decision:?}");
+    }
+}
+
+/// Those that are late need not be few, and may be the lowest or pass the ballot on to others.
+#[test]
+fn whoever_answers_is_waited_for_however_late() {
+    for members in [3, 4, 5, 16, 40] {
+        for victim in [0, 1, members / 2] {
+            for (every, late) in [(1, 1), (2, 3), (3, 9), (members, 15), (members - 1, 20)] {
+                let mut world = World::new(members, TwoMemberPolicy::Proven, MS);
+                world.answers = true;
+                let late = PACE.retry / 4 * late;
+                let slow =
+                    (0..members as usize).filter(|member| (member + 2) % every as usize == 0);
+                world.late = slow.map(|member| (member, late)).collect();
+                world.kill(victim, Proof::Ended);
+                world.run(PACE.limit);
+                let is_left = |member: &usize| *member != victim as usize;
+                let left: Vec<_> = (0..members as usize).filter(is_left).collect();
+                let (at, decision) = world.decided(left.clone());
+                let context =
+                    format!("{members} without {victim}, 1 of {every} {late:?} late: {at:?}");
+                let survivors = survivors(&decision).into_iter().map(|other| other as usize);
+                assert!(survivors.eq(left), "{context}: {decision:?}");
+                assert!(at <= 6 * late + 3 * PACE.retry, "{context}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_begins_a_ballot_while_one_waits_for_a_member_that_is_late() {
+    let mut world = World::new(16, TwoMemberPolicy::Proven, MS);
+    world.answers = true;
+    world.late.insert(9, 20 * PACE.retry);
+    world.kill(3, Proof::Ended);
+    world.run(PACE.limit);
+    assert_eq!(world.proposals.len(), 1, "{:?}", world.proposals);
+    assert_eq!(world.ballots.len(), 1, "{:?}", world.ballots);
+    let (at, decision) = world.decided((0..16).filter(|member| *member != 3));
+    assert_eq!(decision.survivors.len(), 15);
+    assert!(at <= 42 * PACE.retry, "{at:?}");
+}
+
+#[test]
+fn whoever_was_reached_is_waited_for_until_it_is_lost_and_no_longer() {
+    for (victim, silence) in [(9, 10), (15, 30), (1, 10), (0, 10)] {
+        let mut world = World::new(16, TwoMemberPolicy::Proven, MS);
+        world.answers = true;
+        world.kill(3, Proof::Ended);
+        // It answers calls, and then no more.
+        world.late.insert(victim as usize, 2 * PACE.limit);
+        let silence = silence * PACE.retry;
+        world.run(silence);
+        let early = world.ends.iter().flatten().next();
+        assert_eq!(early, None, "without {victim}");
+        world.kill(victim, Proof::Unreached);
+        world.run(PACE.limit);
+        let left = (0..16).filter(|member| ![3, victim as usize].contains(member));
+        let (at, decision) = world.decided(left);
+        assert!(at <= silence + 3 * PACE.retry, "without {victim}: {at:?}");
+        assert_eq!(decision.survivors.len(), 14, "without {victim}");
+    }
+}
+
+#[test]
+fn a_member_that_is_reached_and_never_answers_nor_is_lost_does_not_hold_up_the_others_for_good() {
+    let mut world = World::new(5, TwoMemberPolicy::Proven, MS);
+    world.answers = true;
+    world.kill(1, Proof::Ended);
+    world.late.insert(3, 2 * PACE.limit);
+    world.run(PACE.limit);
+    let (at, decision) = world.decided([0, 2, 4]);
+    assert_eq!(survivors(&decision), [0, 2, 4]);
+    assert!(at < PACE.limit - PACE.retry, "{at:?}");
+}
+
+#[test]
+fn a_member_that_some_reach_and_some_do_not_goes_on_with_the_others() {
+    for victim in [0, 3, 15] {
+        for cut_off in [2, 7, 8, 14] {
+            for late in [1, 4] {
+                let mut world = World::new(16, TwoMemberPolicy::Proven, MS);
+                (world.answers, world.silence) = (true, Some(10 * PACE.retry));
+                // The lowest that is left, and half of the others.
+                world.cut = (0..16)
+                    .step_by(2)
+                    .map(|other| (other.min(cut_off), other.max(cut_off)))
+                    .collect();
+                world.cut.insert((1.min(cut_off), 1.max(cut_off)));
+                world.late.insert(cut_off as usize, late * PACE.retry / 4);
+                world.kill(victim, Proof::Ended);
+                world.run(PACE.limit);
+                let left = (0..16).filter(|member| *member != victim as usize);
+                let context = format!("{cut_off} without {victim}, {late} late");
+                let (at, decision) = world.decided(left);
+                assert_eq!(decision.survivors.len(), 15, "{context}: {decision:?}");
+                assert!(at <= 12 * PACE.retry, "{context}: {at:?}");
+            }
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::MemberId;
+use super::beats::BEATS;
 use crate::wire::{Ballot, Decision, MemberProcess, MemberState, Newcomer, Promises};
 
 /// A member's place in the tree of the ballot that it follows: what it does besides voting.
@@ -39,6 +40,10 @@ pub(super) struct Node {
     pub(super) since: Instant,
     /// When whoever began it asks those itself that have not answered.
     pub(super) asks: Instant,
+    pub(super) asked: usize,
+    /// When whoever began it says next that it still waits, and how often that has been said.
+    pub(super) beats: Instant,
+    pub(super) beat: u64,
 }
 
 /// Who has answered.
@@ -81,7 +86,7 @@ impl Answers {
 }
 
 impl Node {
-    pub(super) fn new(ballot: Ballot, now: Instant, asks: Duration) -> Self {
+    pub(super) fn new(ballot: Ballot, now: Instant, retry: Duration) -> Self {
         Self {
             ballot,
             parent: None,
@@ -93,7 +98,10 @@ impl Node {
             proposal: None,
             accepted: Answers::default(),
             since: now,
-            asks: now + asks,
+            asks: now + retry / 2,
+            asked: 0,
+            beats: now + retry / BEATS,
+            beat: 0,
         }
     }
 

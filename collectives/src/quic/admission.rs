@@ -43,7 +43,7 @@ use crate::{
 
 pub(super) use accept::accept;
 use control_sender::{After, ControlSender, Farewell};
-use evidence::Whereabouts;
+pub(super) use evidence::{Sight, Whereabouts};
 pub(super) use idle::keep_to_budget;
 use join_requests::JoinRequests;
 pub(crate) use kept::Kept;
@@ -354,7 +354,7 @@ impl Admission {
         } = admitted;
         let whereabouts = match self.shares_host(&hello) {
             true => Whereabouts::Process(hello.process),
-            false => self.port(connections[0].remote_address()),
+            false => Whereabouts::port(&self.node.refusals, connections[0].remote_address()),
         };
         let mut admitted = self.admitted();
         if admitted.contains_key(&rank) {

@@ -151,6 +151,19 @@ pub(super) fn client(identity: &Identity, network: Network) -> ClientConfig {
     client
 }
 
+/// One whose connections ask for a sign of life when so much time has gone by without any.
+pub(super) fn attentive_client(
+    identity: &Identity,
+    network: Network,
+    pause: Duration,
+) -> ClientConfig {
+    let mut client = ClientConfig::new(identity.client());
+    let mut transport = transport_config(network);
+    transport.keep_alive_interval(Some(pause));
+    client.transport_config(Arc::new(transport));
+    client
+}
+
 /// Has an endpoint go on at any address of this machine, and any port.
 pub(super) fn rebind(endpoint: &Endpoint, before: SocketAddr, network: Network) -> io::Result<()> {
     let socket = bind((everywhere(before.ip()), 0).into())?;
@@ -267,6 +280,10 @@ fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 fn transport(network: Network) -> Arc<TransportConfig> {
+    Arc::new(transport_config(network))
+}
+
+fn transport_config(network: Network) -> TransportConfig {
     let mut search = MtuDiscoveryConfig::default();
     search.upper_bound(network.largest_packet());
     let congestion: Arc<dyn ControllerFactory + Send + Sync> = match network.congestion() {
@@ -284,7 +301,7 @@ fn transport(network: Network) -> Arc<TransportConfig> {
         .congestion_controller_factory(congestion)
         .initial_rtt(FIRST_GUESS_OF_ROUND_TRIP)
         .max_idle_timeout(IDLE.try_into().ok());
-    Arc::new(transport)
+    transport
 }
 
 fn system(what: &'static str, error: &io::Error) -> JoinError {

@@ -14,6 +14,7 @@
 mod accept;
 mod ask;
 mod call;
+mod callee;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,10 +32,12 @@ use crate::tasks::{spawn, spawn_in};
 use crate::wire::{AgreementMessage, Decision, JoinRequest, MemberState};
 use crate::{JoinError, OperationError, host};
 
+use callee::Callee;
+
 /// Messages that may wait for a slow connection; those beyond it are lost, and said again with the
 /// next ballot.
 const MESSAGES: usize = 64;
-/// How long a ballot waits for its answers: longer than a process that lives is ever held up.
+/// How long a ballot waits for answers of members that it has not reached.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What all calls have in common.
@@ -230,7 +233,9 @@ impl ReconfigurationDriver {
             && !self.senders.contains_key(&member_id)
         {
             let (messages, said) = mpsc::channel(MESSAGES);
-            spawn(self.reconfiguration.clone().speak(member_id, said));
+            let process = self.local_members.get(&member_id).copied();
+            let callee = Callee::new(member_id, process);
+            spawn(self.reconfiguration.clone().speak(callee, said));
             self.senders.insert(member_id, messages);
             self.watch(member_id);
         }

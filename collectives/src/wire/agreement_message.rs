@@ -92,7 +92,10 @@ impl AgreementMessage {
                 decision.is_none_or(Decision::makes_sense)
                     && standing.newcomers.iter().all(Newcomer::makes_sense)
             }
-            Self::Prepare { .. } | Self::Accept { .. } | Self::Overtaken { .. } => true,
+            Self::Prepare { .. }
+            | Self::Accept { .. }
+            | Self::Overtaken { .. }
+            | Self::Waits { .. } => true,
         }
     }
 }
@@ -138,4 +141,9 @@ pub(crate) enum AgreementMessage {
         by: Ballot,
     },
     Decided(Decision),
+    /// Answers are waited for: no other ballot is needed. Counted, as it may come by two ways.
+    Waits {
+        ballot: Ballot,
+        beat: u64,
+    },
 }

@@ -23,14 +23,23 @@ use super::{Admission, lock};
 use crate::Rank;
 use crate::host::{self, ProcessState, everywhere};
 use crate::membership::Event;
-use crate::quic::refusals::Refused;
+use crate::quic::refusals::{Refusals, Refused};
 use crate::tasks::spawn;
 
 /// How long a refusal may be on its way; where none comes, a datagram has arrived or is lost.
 const REFUSAL: Duration = Duration::from_millis(100);
+
+/// What a look at a member tells.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::quic) enum Sight {
+    Stopped,
+    Runs,
+    PortClosed,
+}
+
 /// Where a member can be looked at.
 #[derive(Clone)]
-pub(super) enum Whereabouts {
+pub(in crate::quic) enum Whereabouts {
     /// On this host, as this process.
     Process(u32),
     /// On another, behind this port.
@@ -44,12 +53,41 @@ pub(super) enum Whereabouts {
 }
 
 impl Whereabouts {
-    /// What a look tells, if anything.
+    /// On another host, at the other end of a connection.
+    pub(in crate::quic) fn port(refusals: &Refusals, address: SocketAddr) -> Self {
+        Self::Port {
+            address,
+            refused: refusals.watch(address),
+            misleading: Arc::default(),
+        }
+    }
+
+    /// Finds out what a port is worth whose member is there.
+    pub(in crate::quic) async fn test(self) {
+        if let Self::Port {
+            address,
+            misleading,
+            ..
+        } = self
+        {
+            misleading.store(refuses(address).await, Ordering::Relaxed);
+        }
+    }
+
     async fn examine(self, rank: Rank) -> Option<Event> {
+        Some(match self.look().await? {
+            Sight::Stopped => Event::Stopped(rank),
+            Sight::Runs => Event::Heard(rank),
+            Sight::PortClosed => Event::PortClosed(rank),
+        })
+    }
+
+    /// What a look tells, if anything.
+    pub(in crate::quic) async fn look(self) -> Option<Sight> {
         match self {
             Self::Process(process) => match host::process_state(process).ok()? {
-                ProcessState::Stopped => Some(Event::Stopped(rank)),
-                ProcessState::Runs => Some(Event::Heard(rank)),
+                ProcessState::Stopped => Some(Sight::Stopped),
+                ProcessState::Runs => Some(Sight::Runs),
             },
             Self::Port { misleading, .. } if misleading.load(Ordering::Relaxed) => None,
             Self::Port {
@@ -57,22 +95,13 @@ impl Whereabouts {
             } => {
                 let closed = refused.is_closed(Instant::now())
                     || refuses(address).await && refuses(address).await;
-                closed.then_some(Event::PortClosed(rank))
+                closed.then_some(Sight::PortClosed)
             }
         }
     }
 }
 
 impl Admission {
-    /// On another host, at the other end of a connection.
-    pub(super) fn port(&self, address: SocketAddr) -> Whereabouts {
-        Whereabouts::Port {
-            address,
-            refused: self.node.refusals.watch(address),
-            misleading: Arc::default(),
-        }
-    }
-
     /// Looks for evidence of what became of a member.
     pub(in crate::quic) fn look_for(&self, rank: Rank) {
         let admitted = self.admitted();
@@ -98,12 +127,8 @@ impl Admission {
                 }
                 Err(_) => Some(Event::Unwatched(rank)),
             },
-            Whereabouts::Port {
-                address,
-                misleading,
-                ..
-            } => {
-                misleading.store(refuses(address).await, Ordering::Relaxed);
+            port @ Whereabouts::Port { .. } => {
+                port.test().await;
                 None
             }
         }

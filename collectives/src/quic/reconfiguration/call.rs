@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::Reconfiguration;
+use super::callee::{self, Callee, Life, Silence};
 use crate::agreement::{Event, MemberId, Proof};
 use crate::identity::Role;
 use crate::quic::control::{self, NoMessage};
@@ -17,7 +18,8 @@ use crate::quic::ways::Way;
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
 use crate::wire::{AgreementMessage, Message, Spoken};
 
-/// How long one call may take to be answered.
+/// How long the first call may take to be answered; it doubles each time, up to the patience with
+/// a silent member, for a machine may be so busy that no answer comes sooner.
 const ATTEMPT: Duration = Duration::from_secs(1);
 /// The pause before the second call; it doubles each time.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -36,34 +38,50 @@ enum CallOutcome {
 }
 
 impl Reconfiguration {
-    /// Calls a member id until it listens, and says what there is to say, until nobody has more.
+    /// Calls a member until it listens, and says what there is to say, until nobody has more.
     pub(super) async fn speak(
         self: Arc<Self>,
-        member_id: MemberId,
+        mut callee: Callee,
         mut messages: mpsc::Receiver<AgreementMessage>,
     ) {
+        let patience = self.node.config.timeouts().silence();
+        let (mut heard, mut pause, mut attempt) = (Instant::now(), PAUSE, ATTEMPT);
         let mut unsaid = None;
-        let (mut heard, mut pause) = (Instant::now(), PAUSE);
         let mut way = Way::Direct;
         while !(messages.is_closed() && messages.is_empty() && unsaid.is_none()) {
-            way = self.node.ways.next(member_id, heard.elapsed(), way);
-            let called = timeout(ATTEMPT, self.call(member_id, way)).await;
+            way = self.node.ways.next(callee.member_id, heard.elapsed(), way);
+            let called = timeout(attempt, self.call(callee.member_id, way)).await;
+            let mut is_lost = false;
             match called.unwrap_or(CallOutcome::Unreached) {
                 CallOutcome::Answered(connection, line) => {
-                    self.converse(connection, line, &mut messages, &mut unsaid)
+                    if way == Way::Direct {
+                        callee.answered(&connection, &self.node.refusals);
+                    }
+                    let line = Line {
+                        connection,
+                        stream: line,
+                    };
+                    let end = self
+                        .converse(line, &callee, &mut messages, &mut unsaid)
                         .await;
-                    (heard, pause) = (Instant::now(), PAUSE);
+                    is_lost = end == End::Silent;
+                    (heard, pause, attempt) = (Instant::now(), PAUSE, ATTEMPT);
                 }
                 CallOutcome::Alive => heard = Instant::now(),
-                CallOutcome::Unreached
-                    if heard.elapsed() >= self.node.config.timeouts().silence() =>
-                {
-                    let lost = Event::Lost(member_id, Proof::Unreached);
-                    if self.events.send(lost).await.is_err() {
-                        return;
-                    }
+                CallOutcome::Unreached => {
+                    attempt = patience.max(ATTEMPT).min(2 * attempt);
+                    is_lost = match callee.look().await {
+                        Life::Certain => false,
+                        Life::Unknown => heard.elapsed() >= patience,
+                        Life::Over => true,
+                    };
                 }
-                CallOutcome::Unreached => {}
+            }
+            if is_lost {
+                let lost = Event::Lost(callee.member_id, Proof::Unreached);
+                if self.events.send(lost).await.is_err() {
+                    return;
+                }
             }
             if self.events.is_closed() && heard.elapsed() >= FAREWELL {
                 return;
@@ -116,7 +134,9 @@ impl Reconfiguration {
     pub(super) fn dial_at(&self, address: SocketAddr, role: Role) -> Option<Connecting> {
         let endpoint = &self.node.endpoint;
         let name = self.node.identity.server_name(role).ok()?;
-        let client = endpoint::client(&self.node.identity, self.node.config.network());
+        let config = &self.node.config;
+        let signs = callee::pause_of_looks(config.timeouts().silence()) / 2;
+        let client = endpoint::attentive_client(&self.node.identity, config.network(), signs);
         endpoint.connect_with(client, address, &name.to_str()).ok()
     }
 
@@ -156,38 +176,66 @@ impl Reconfiguration {
         }
     }
 
-    /// Passes messages on until there are none left, or the connection is gone.
+    /// Passes messages on until there are none left, or the connection is gone, or nothing has come
+    /// over it for too long.
     async fn converse(
         &self,
-        connection: Connection,
-        mut line: Stream,
+        mut line: Line,
+        callee: &Callee,
         messages: &mut mpsc::Receiver<AgreementMessage>,
         unsaid: &mut Option<AgreementMessage>,
-    ) {
+    ) -> End {
+        let pause = callee::pause_of_looks(self.node.config.timeouts().silence());
+        let mut silence = Silence::on(&line.connection);
         loop {
             let message = match unsaid.take() {
                 Some(message) => Some(message),
                 None => tokio::select! {
                     message = messages.recv() => message,
-                    _ = connection.closed() => return,
+                    _ = line.connection.closed() => return End::Over,
+                    () = sleep(pause) => {
+                        if silence.is_too_long(&line.connection, callee).await {
+                            return End::Silent;
+                        }
+                        continue;
+                    }
                 },
             };
             let Some(message) = message else {
-                let _ = line.0.finish();
-                // Answered when the other has it all.
-                let _ = timeout(FAREWELL, line.0.stopped()).await;
-                connection.close(TURNED_AWAY, b"");
-                return;
+                line.finish().await;
+                return End::Over;
             };
             let epoch = self.join_request.epoch;
             let spoken = Message::Spoken(Spoken {
                 epoch,
                 message: message.clone(),
             });
-            if control::write(&mut line.0, &spoken).await.is_err() {
+            if control::write(&mut line.stream.0, &spoken).await.is_err() {
                 *unsaid = Some(message);
-                return;
+                return End::Over;
             }
         }
     }
+}
+
+/// The connection to a member that listens, and what is said over it.
+struct Line {
+    connection: Connection,
+    stream: Stream,
+}
+
+impl Line {
+    async fn finish(mut self) {
+        let _ = self.stream.0.finish();
+        // Answered when the other has it all.
+        let _ = timeout(FAREWELL, self.stream.0.stopped()).await;
+        self.connection.close(TURNED_AWAY, b"");
+    }
+}
+
+/// How a conversation ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum End {
+    Over,
+    Silent,
 }

@@ -20,7 +20,7 @@ use crate::shm::ShmCommunicator;
 use crate::shm::access::DataPath;
 use crate::shm::control_block::{ControlBlock, Shape};
 use crate::shm::descriptor::BufferLocation;
-use crate::shm::mapping::Mapping;
+use crate::shm::mapping::{Mapping, PAGE, Population};
 use crate::shm::reduce::{Receiver, ReducePlan};
 use crate::shm::wait::WaitObserver;
 
@@ -118,6 +118,26 @@ fn a_rank_that_was_stopped_inside_does_not_write_to_memory_that_was_given_up() {
     });
     assert!(matches!(over, Err(Failure::Closed(peer)) if peer == Rank::new(0)));
     assert!(buffer.iter().all(|element| *element == 7.0));
+}
+
+#[test]
+fn a_long_segment_in_huge_pages_is_the_same_memory_for_all_who_map_it() {
+    const LEN: usize = (5 << 20) + PAGE + 12;
+    let (own, name) = Mapping::segment(LEN).unwrap();
+    own.make_pages_huge();
+    let theirs = name.map(Population::Lazy).unwrap();
+    assert_ne!(own.start(), theirs.start());
+    let places = (0..LEN).step_by(PAGE - 1).chain([LEN - 1]);
+    for (value, at) in (1_u8..=250).cycle().zip(places) {
+        // SAFETY: inside the memory.
+        let here = unsafe { own.start().add(at) };
+        // SAFETY: as above.
+        let there = unsafe { theirs.start().add(at) };
+        // SAFETY: nobody else touches it.
+        unsafe { here.write_volatile(value) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { there.read_volatile() }, value, "{at}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A process between epochs, or before its first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +17,10 @@ use crate::wire::{
     AgreementMessage, Decision, MemberProcess, MemberState, Message, Newcomer, Spoken,
 };
 
+/// Calls without an answer after which a member is lost that has answered before: as many as there
+/// are in the patience with a silent rank.
+const CALLS: u32 = 15;
+
 pub(super) struct Changing {
     pub(super) agreement: Agreement,
     previous_epoch: PreviousEpoch,
@@ -27,6 +31,8 @@ pub(super) struct Changing {
     called: BTreeSet<MemberId>,
     /// Who has answered.
     heard: BTreeSet<MemberId>,
+    /// How often those have been called since whose answers are missing.
+    silent: BTreeMap<MemberId, u32>,
     pub(super) again: Time,
 }
 
@@ -86,6 +92,7 @@ impl Process {
             base: epoch.base,
             called: BTreeSet::new(),
             heard: BTreeSet::from([self.me.member_id]),
+            silent: BTreeMap::new(),
             again: around.now,
         }));
         // Who is blamed may live on: only the kernel has proof.
@@ -125,8 +132,12 @@ impl Process {
         {
             change.again = around.now + AGAIN;
             let epoch = change.previous_epoch.epoch;
+            let lost = change.fall_silent();
             for member_id in change.called.clone() {
                 self.send(member_id, Parcel::Hello { epoch }, around);
+            }
+            for member_id in lost {
+                self.change_event(Event::Lost(member_id, Proof::Unreached), around);
             }
         }
         self.change_event(Event::Tick, around);
@@ -173,6 +184,9 @@ impl Process {
                     && change.previous_epoch.members.contains(&from.member_id) =>
             {
                 change.heard.insert(from.member_id);
+                if greeting != Greeting::First {
+                    change.silent.insert(from.member_id, 0);
+                }
             }
             // Whoever had this member id before has gone.
             Stage::Waiting(_) if greeting == Greeting::First => {
@@ -202,7 +216,9 @@ impl Process {
         }
         let late = matches!(
             message,
-            AgreementMessage::Prepare { .. } | AgreementMessage::Propose { .. }
+            AgreementMessage::Prepare { .. }
+                | AgreementMessage::Propose { .. }
+                | AgreementMessage::Waits { .. }
         );
         if let (Some(decision), true) = (self.decisions.get(&epoch), late) {
             let message = AgreementMessage::Decided(decision.clone());
@@ -317,6 +333,14 @@ impl Process {
 }
 
 impl Changing {
+    /// Another call to all; those that are lost by now, as they have been called too often since
+    /// they answered.
+    fn fall_silent(&mut self) -> Vec<MemberId> {
+        self.silent.values_mut().for_each(|calls| *calls += 1);
+        let lost = self.silent.extract_if(.., |_, calls| *calls > CALLS);
+        lost.map(|(member_id, _)| member_id).collect()
+    }
+
     /// Works that the program has behind it once so many operations of the epoch are.
     fn position_after(&self, completed: u64) -> u64 {
         let completed = usize::try_from(completed).unwrap_or(usize::MAX);

@@ -1,0 +1,107 @@
+//! Whether a member that is called lives: by evidence, or else by its silence.
+
+use std::time::Duration;
+
+use quinn::Connection;
+
+use crate::agreement::MemberId;
+use crate::host;
+use crate::quic::admission::{Sight, Whereabouts};
+use crate::quic::refusals::Refusals;
+use crate::tasks::spawn;
+
+/// How many times within the patience with a silent member it is looked at. It is the looks that
+/// are counted: a process that does not come to look was itself held up.
+pub(super) const LOOKS: u32 = 8;
+
+/// A member that is called.
+pub(super) struct Callee {
+    pub(super) member_id: MemberId,
+    whereabouts: Option<Whereabouts>,
+}
+
+/// What is known of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Life {
+    /// Its kernel says that it runs.
+    Certain,
+    /// Nothing: only silence can tell.
+    Unknown,
+    /// Nobody listens any more where it was.
+    Over,
+}
+
+impl Callee {
+    /// `process` is its process id, if it is on this host.
+    pub(super) fn new(member_id: MemberId, process: Option<u32>) -> Self {
+        // Of a member in this process, its kernel tells nothing.
+        let process = process.filter(|process| *process != std::process::id());
+        Self {
+            member_id,
+            whereabouts: process.map(Whereabouts::Process),
+        }
+    }
+
+    /// It has answered, over this connection that is direct: from now on it can be told if nobody
+    /// is there any more.
+    pub(super) fn answered(&mut self, connection: &Connection, refusals: &Refusals) {
+        if self.whereabouts.is_none() {
+            let port = Whereabouts::port(refusals, connection.remote_address());
+            spawn(port.clone().test());
+            self.whereabouts = Some(port);
+        }
+    }
+
+    pub(super) async fn look(&self) -> Life {
+        let Some(whereabouts) = self.whereabouts.clone() else {
+            return Life::Unknown;
+        };
+        let has_ended = match &whereabouts {
+            Whereabouts::Process(process) => host::has_ended(*process),
+            Whereabouts::Port { .. } => false,
+        };
+        match whereabouts.look().await {
+            Some(Sight::Runs) if !has_ended => Life::Certain,
+            Some(Sight::PortClosed) => Life::Over,
+            // Whoever watches a process is told of its end.
+            Some(Sight::Runs | Sight::Stopped) | None => Life::Unknown,
+        }
+    }
+}
+
+/// How often in a row a member was looked at and had not been heard.
+pub(super) struct Silence {
+    datagrams: u64,
+    looks: u32,
+}
+
+impl Silence {
+    pub(super) fn on(connection: &Connection) -> Self {
+        Self {
+            datagrams: connection.stats().udp_rx.datagrams,
+            looks: 0,
+        }
+    }
+
+    /// A look at a connection over which signs of life are asked for: whether it has been silent
+    /// for too long.
+    pub(super) async fn is_too_long(&mut self, connection: &Connection, callee: &Callee) -> bool {
+        let datagrams = connection.stats().udp_rx.datagrams;
+        if std::mem::replace(&mut self.datagrams, datagrams) != datagrams {
+            self.looks = 0;
+            return false;
+        }
+        self.looks += 1;
+        match callee.look().await {
+            Life::Certain => self.looks = 0,
+            Life::Unknown => {}
+            Life::Over => return true,
+        }
+        self.looks >= LOOKS
+    }
+}
+
+/// How often a member is looked at that may be silent for so long.
+pub(super) fn pause_of_looks(patience: Duration) -> Duration {
+    patience / LOOKS
+}
