@@ -39,8 +39,8 @@
 //! go along a tree ([`tree`]) that passes over those that are lost, so each member has to do with
 //! as many others as the logarithm of their number says. Safety does not depend on it: an answer
 //! names those who give it. Whoever has not answered for half a [retry](AgreementTimeouts) is asked
-//! by the proposer itself, and later ballots are told to each member directly. It waits for all that
-//! it reaches until they are lost, and says so ([`beats`]). Those that come next
+//! by the proposer itself, and later ballots are told to each member directly. It waits for all
+//! that it reaches until they are lost, and says so ([`beats`]). Those that come next
 //! [call](calls::CALLED_FIRST) the lowest, to see that it lives; the others do so only where no
 //! ballot has moved for a retry, a few at first, and twice as many after each further one.
 

@@ -135,9 +135,10 @@ impl Axes {
             && outer.iter().all(|axis| even(&axis.apart))
     }
 
-    /// The same in an order for the kernel that transposes, and how many squares it takes, if that reads
-    /// and writes faster: where neighbours that are read lie along another axis than neighbours that
-    /// are written, and both are many. The two are last, that of what is written behind the other.
+    /// The same in an order for the kernel that transposes, and how many squares it takes, if that
+    /// reads and writes faster: where neighbours that are read lie along another axis than
+    /// neighbours that are written, and both are many. The two are last, that of what is written
+    /// behind the other.
     pub(crate) fn transposed(&self) -> Option<(Self, u32)> {
         let (last, outer) = self.axes.split_last()?;
         let across = outer

@@ -6,8 +6,9 @@ use super::*;
 fn every_supported_pair_has_its_kernels_and_no_name_stands_for_two() {
     let names: Vec<_> = Kernel::all().map(Kernel::name).collect();
     // 8 integer types with 7 ops, 4 float types with 4, bool with 5; 12 means, and as many
-    // divisions; 4 widths. Of 4 float types 8 ops, products and scales; 5 widths of what moves in two
-    // ways, one conversion, and 4 widths of what is chosen in three ways; two extremes of 12 types.
+    // divisions; 4 widths. Of 4 float types 8 ops, products and scales; 5 widths of what moves in
+    // two ways, one conversion, and 4 widths of what is chosen in three ways; two extremes of 12
+    // types.
     let of_tensors = 4 * 8 + 2 * 4 + 2 * 5 + 1 + 3 * 4 + 2 * 12;
     assert_eq!(
         names.len(),

@@ -86,8 +86,8 @@ fn axes<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {
     bench.holds::<T>(&bench.accelerator.arrange(&none, &nothing)?, &[])
 }
 
-/// Backends put elements that change places with their neighbours there in squares, the last of which
-/// are not whole.
+/// Backends put elements that change places with their neighbours there in squares, the last of
+/// which are not whole.
 fn long_axes<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {
     for (from, places, to) in [
         (&[40, 33][..], &[1, 0][..], &[33, 40][..]),

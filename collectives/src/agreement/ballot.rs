@@ -157,8 +157,8 @@ impl Agreement {
         node.proposal.is_none() && self.decides(&node.promised.voters())
     }
 
-    /// Until when others are waited for, after a majority has answered: whoever is reached, until it
-    /// answers or is lost, for a process that gets little of its machine is late and lives. Only
+    /// Until when others are waited for, after a majority has answered: whoever is reached, until
+    /// it answers or is lost, for a process that gets little of its machine is late and lives. Only
     /// where the agreement itself is about to come too late does it go on without.
     ///
     /// Those that a member has itself told of its ballot have been called long before it; along a

@@ -13,7 +13,8 @@ pub(super) const BEATS: u32 = 4;
 /// How often a member may be held up before it takes that for the way of its machine.
 const MOST_HOLD_UPS: u32 = 4;
 
-/// When this member came later than it wanted to: what others have said meanwhile is yet to be heard.
+/// When this member came later than it wanted to: what others have said meanwhile is yet to be
+/// heard.
 #[derive(Debug, Default)]
 pub(super) struct HoldUps {
     count: u32,

@@ -230,7 +230,7 @@ impl Args {
         if self.shard.is_some() && self.power_sgd.is_some() {
             return unused("--power-sgd", "with --shard");
         }
-        if self.shard.is_some() && self.device != Devices::Cpu {
+        if self.shard.is_some() && !self.device.are_cpus() {
             return unused("--device", "with --shard");
         }
         match (self.shard, self.method, self.gradients) {

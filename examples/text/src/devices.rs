@@ -6,28 +6,29 @@ use candle_core::Device;
 
 use crate::Error;
 
-/// What the workers of a host compute on.
+/// What the workers of a host compute on: the processor's cores, or NVIDIA's GPUs.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Devices {
-    /// The processor's cores.
-    Cpu,
-    /// NVIDIA's GPUs, by their numbers: worker `r` has the one at place `r` of the list, which begins
-    /// again at its end.
-    Cuda(Vec<usize>),
+pub struct Devices {
+    /// Numbers of GPUs: worker `r` has the one at place `r`, counted round and round. None for the
+    /// processor.
+    gpus: Vec<usize>,
 }
 
 impl Devices {
+    /// Whether that is the processor.
+    #[must_use]
+    pub fn are_cpus(&self) -> bool {
+        self.gpus.is_empty()
+    }
+
     /// That of a worker.
     ///
     /// # Errors
     /// [`Error::Device`] if it is a GPU that is not there, or this program was built without.
     pub fn of_worker(&self, rank: usize) -> Result<Device, Error> {
-        match self {
-            Self::Cpu => Ok(Device::Cpu),
-            Self::Cuda(gpus) => {
-                let gpu = gpus.get(rank % gpus.len().max(1)).copied().unwrap_or(0);
-                Device::new_cuda(gpu).map_err(|source| Error::Device { gpu, source })
-            }
+        match self.gpus.iter().cycle().nth(rank) {
+            None => Ok(Device::Cpu),
+            Some(&gpu) => Device::new_cuda(gpu).map_err(|source| Error::Device { gpu, source }),
         }
     }
 }
@@ -39,12 +40,12 @@ impl FromStr for Devices {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const WRONG: &str = "must be cpu, cuda, or cuda: and numbers of GPUs, such as cuda:0,1";
         match (text, text.strip_prefix("cuda:")) {
-            ("cpu", _) => Ok(Self::Cpu),
-            ("cuda", _) => Ok(Self::Cuda(vec![0])),
+            ("cpu", _) => Ok(Self { gpus: Vec::new() }),
+            ("cuda", _) => Ok(Self { gpus: vec![0] }),
             (_, Some(gpus)) => {
                 let gpus = gpus.split(',').map(str::parse);
                 let gpus: Result<_, _> = gpus.collect();
-                gpus.map(Self::Cuda).map_err(|_| WRONG)
+                gpus.map(|gpus| Self { gpus }).map_err(|_| WRONG)
             }
             (_, None) => Err(WRONG),
         }
@@ -58,9 +59,10 @@ mod tests {
     #[test]
     fn devices_are_read_from_what_is_typed() {
         let read = |text: &str| text.parse::<Devices>();
-        assert_eq!(read("cpu"), Ok(Devices::Cpu));
-        assert_eq!(read("cuda"), Ok(Devices::Cuda(vec![0])));
-        assert_eq!(read("cuda:2,0"), Ok(Devices::Cuda(vec![2, 0])));
+        assert!(read("cpu").unwrap().are_cpus());
+        for (text, gpus) in [("cuda", vec![0]), ("cuda:2,0", vec![2, 0])] {
+            assert_eq!(read(text), Ok(Devices { gpus }));
+        }
         for wrong in ["", "gpu", "cuda:", "cuda:1,", "cuda:-1", "CUDA"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
