@@ -96,7 +96,7 @@ fn fold_here<O: Op<f32>>(into: &mut [u16], sources: &[&[u16]], finish: impl Fn(f
 /// More sources are widened piece by piece, and folded as what they are computed in: the same tree.
 #[target_feature(enable = "avx2,f16c")]
 fn fold_many_here<O: Op<f32>>(into: &mut [u16], sources: &[&[u16]], finish: impl Fn(f32) -> f32) {
-    let piece = (WIDENED / sources.len()).next_multiple_of(8);
+    let piece = (WIDENED / sources.len()).max(1).next_multiple_of(8);
     let mut wide = vec![0; piece * sources.len()];
     let mut total = vec![0; piece];
     for (index, into) in into.chunks_mut(piece).enumerate() {
@@ -216,6 +216,12 @@ mod tests {
                 folds_as_by_arithmetic::<Max>(len, count);
             }
         }
+    }
+
+    #[test]
+    fn more_sources_than_are_widened_at_a_time_are_folded_as_by_arithmetic() {
+        folds_as_by_arithmetic::<Sum>(11, WIDENED + 1);
+        folds_as_by_arithmetic::<Max>(9, 2 * WIDENED);
     }
 
     #[test]
