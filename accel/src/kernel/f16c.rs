@@ -198,7 +198,11 @@ mod tests {
     fn folds_as_by_arithmetic<O: Op<f32>>(len: u16, count: u16) {
         let number = |at: u16| at.wrapping_mul(40_503);
         let sources: Vec<Vec<u16>> = (0..count)
-            .map(|seed| (0..len).map(|at| number(at + 1000 * seed + 1)).collect())
+            .map(|seed| {
+                (0..len)
+                    .map(|at| number(seed.wrapping_mul(1000).wrapping_add(at + 1)))
+                    .collect()
+            })
             .collect();
         let slices: Vec<&[u16]> = sources.iter().map(Vec::as_slice).collect();
         let third = |wide: f32| wide / 3.0;
@@ -220,8 +224,9 @@ mod tests {
 
     #[test]
     fn more_sources_than_are_widened_at_a_time_are_folded_as_by_arithmetic() {
-        folds_as_by_arithmetic::<Sum>(11, WIDENED + 1);
-        folds_as_by_arithmetic::<Max>(9, 2 * WIDENED);
+        let many = u16::try_from(WIDENED).unwrap();
+        folds_as_by_arithmetic::<Sum>(11, many + 1);
+        folds_as_by_arithmetic::<Max>(9, 2 * many);
     }
 
     #[test]
