@@ -71,42 +71,30 @@ impl Module {
         from: Part<'_>,
         into: Part<'_>,
     ) -> Result<(), Failure> {
-        if let Some((axes, squares)) = axes.transposed() {
-            return self.transpose(&axes, squares, width, [from, into]);
+        let (mut count, mut squares);
+        let (kernel, grid, mut walked, number) = match axes.transposed() {
+            Some((axes, counted)) => {
+                squares = counted;
+                let grid = Grid::of_blocks(squares.into(), self.multiprocessors);
+                let number = address_of(&mut squares);
+                (Kernel::Transpose(width), grid, Walked::of(&axes), number)
+            }
+            None => {
+                count = axes.count() as u64;
+                let grid = Grid::of_elements(count, self.multiprocessors);
+                let number = address_of(&mut count);
+                (Kernel::Place(width), grid, Walked::of(axes), number)
+            }
+        };
+        for (reach, part) in axes.reach().into_iter().zip([from, into]) {
+            fits(kernel, reach.saturating_mul(width.bytes()), part)?;
         }
-        let kernel = Kernel::Place(width);
-        reaches(kernel, axes, width, [from, into])?;
         let (mut to, mut at) = (into.address(), from.address());
-        let (mut walked, mut count) = (Walked::of(axes), axes.count() as u64);
-        let grid = Grid::of_elements(count, self.multiprocessors);
         let mut arguments = [
             address_of(&mut to),
             address_of(&mut at),
             address_of(&mut walked),
-            address_of(&mut count),
-        ];
-        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
-        in_order(into, &[from], launch)
-    }
-
-    /// The same by so many squares.
-    fn transpose(
-        &self,
-        axes: &Axes,
-        mut squares: u32,
-        width: Width,
-        [from, into]: [Part<'_>; 2],
-    ) -> Result<(), Failure> {
-        let kernel = Kernel::Transpose(width);
-        reaches(kernel, axes, width, [from, into])?;
-        let (mut to, mut at) = (into.address(), from.address());
-        let mut walked = Walked::of(axes);
-        let grid = Grid::of_blocks(squares.into(), self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut to),
-            address_of(&mut at),
-            address_of(&mut walked),
-            address_of(&mut squares),
+            number,
         ];
         let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
         in_order(into, &[from], launch)
@@ -245,14 +233,6 @@ struct ProductSizes {
     rows: u64,
     inner: u64,
     columns: u64,
-}
-
-/// Refuses parts that are shorter than where elements are and where they go.
-fn reaches(kernel: Kernel, axes: &Axes, width: Width, parts: [Part<'_>; 2]) -> Result<(), Failure> {
-    for (reach, part) in axes.reach().into_iter().zip(parts) {
-        fits(kernel, reach.saturating_mul(width.bytes()), part)?;
-    }
-    Ok(())
 }
 
 /// Refuses a part that is shorter than what a kernel reads or writes there.
