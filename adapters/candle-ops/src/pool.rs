@@ -22,8 +22,8 @@ pub fn avg_pool2d(images: &Tensor, size: impl ToUsize2) -> Result<Tensor> {
 }
 
 /// The maximum of each window of `size`, as [`Tensor::max_pool2d`]. Rows and columns that fill no
-/// window are left out. The first maximum of a window gets its gradient; candle 0.11 divides it by
-/// the size of the window.
+/// window are left out. The first maximum of a window gets its gradient, on other devices and for
+/// other types all that are equal to it; candle 0.11 divides it by the size of the window.
 ///
 /// # Shapes
 /// `[images, channels, rows, columns]`
@@ -31,11 +31,11 @@ pub fn avg_pool2d(images: &Tensor, size: impl ToUsize2) -> Result<Tensor> {
 /// # Errors
 /// [`Error::Pool`], and those of candle.
 pub fn max_pool2d(images: &Tensor, size: impl ToUsize2) -> Result<Tensor> {
-    if !is_ours(images) {
-        return images.max_pool2d(size);
-    }
     let windows = Windows::new(images, size)?;
-    images.contiguous()?.apply_op1(Maximum(windows))
+    match is_ours(images) {
+        true => images.contiguous()?.apply_op1(Maximum(windows)),
+        false => windows.maxima(images),
+    }
 }
 
 /// How images are divided; no size is 0.
@@ -72,6 +72,16 @@ impl Windows {
             out_rows: height / rows,
             out_columns: width / columns,
         })
+    }
+
+    /// By operations of candle that have the right gradient, on any device and for any type.
+    fn maxima(self, images: &Tensor) -> Result<Tensor> {
+        let (count, channels, _, _) = images.dims4()?;
+        let [rows, columns] = [self.out_rows, self.out_columns];
+        let whole = images.narrow(2, 0, rows * self.rows)?;
+        let whole = whole.narrow(3, 0, columns * self.columns)?;
+        let windows = [count, channels, rows, self.rows, columns, self.columns];
+        whole.reshape(&windows[..])?.max(5)?.max(3)
     }
 
     fn shape(&self, images: &Layout) -> Result<Shape> {

@@ -473,7 +473,14 @@ fn other_types_are_left_to_candle() {
 #[test]
 fn what_is_left_to_candle_has_the_same_gradients() {
     type Op = fn(&[Tensor]) -> Result<Tensor>;
-    let cases: [(&str, &[&[usize]], Op); 7] = [
+    let cases: [(&str, &[&[usize]], Op); 9] = [
+        ("conv2d", &[&[2, 1, 4, 4], &[3, 1, 3, 3], &[3]], |of| {
+            let layer = Conv2d::new(of[1].clone(), Some(of[2].clone()), Conv2dConfig::default());
+            ops::conv2d(&layer, &of[0])
+        }),
+        ("max_pool2d", &[&[1, 2, 5, 4]], |of| {
+            ops::max_pool2d(&of[0], 2)
+        }),
         ("silu", &[&[3, 4]], |of| ops::silu(&of[0])),
         ("gelu_erf", &[&[3, 4]], |of| ops::gelu_erf(&of[0])),
         ("layer_norm", &[&[3, 4], &[4], &[4]], |of| {
