@@ -1,5 +1,5 @@
-//! The command line of `meshwork`, as clap derives it; doc comments are the help text. Arguments of
-//! `run` are here, those of other subcommands beside them or in `args/`.
+//! The command line of `meshwork`, as clap derives it; doc comments are the help text. Commands that
+//! take more than a launcher are in `tools/`.
 
 use std::ffi::{OsStr, OsString};
 use std::num::ParseIntError;
@@ -10,22 +10,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use meshwork_launcher::HostList;
 
-use crate::bench::Bench;
-use crate::checkpoint::Checkpoint;
-use crate::devices::Devices;
-use crate::doctor::Doctor;
 use crate::relay::Relay;
-use crate::resolve::Resolve;
 use crate::seconds::seconds;
-use crate::top::Top;
-use crate::tpu::Tpu;
-
-mod draw;
-mod geometry;
-mod plan;
-
-pub(crate) use draw::Draw;
-pub(crate) use plan::Plan;
+#[cfg(feature = "tools")]
+use crate::tools::Tool;
 
 /// Distributed training on meshes of devices
 #[derive(Debug, Parser)]
@@ -47,38 +35,9 @@ pub(crate) enum Task {
     /// memory for so many. With --elastic a worker that fails is started again, unless its
     /// status is 75 (it has saved the job) or 78 (its configuration has to be changed first).
     Run(Run),
-    /// Measure how fast ranks exchange data here, with the values checked
-    Bench(Bench),
-    /// Show which rank is where in a mesh, or which part of a tensor each rank holds
-    Draw(Draw),
-    /// Print the cheapest way to lay a tensor out anew: collectives, bytes, memory and time
-    Plan(Plan),
-    /// Print who is in the cluster and which task this process is
-    ///
-    /// Without a source, the one that the environment shows is asked: TF_CONFIG, then the service
-    /// that the process runs on. The exit status is 1 if any answer is missing.
-    Resolve(Resolve),
-    /// List the devices of this machine by backend, and why a backend has none
-    Devices(Devices),
-    /// Show what is in a checkpoint, or write all of it into one file
-    Checkpoint(Checkpoint),
-    /// Say why a job failed or waits, or whether one can begin here
-    ///
-    /// With --live: asks the ranks of a running job, as `meshwork top` does, why they wait.
-    ///
-    /// With --dump: a rank whose group fails leaves its last operations in the folder named by
-    /// MESHWORK_DUMP; all of them together say who is at fault. Without: names, ports, packet
-    /// sizes, buffers, clocks, cores, and latency and bandwidth of every pair of ranks (among more
-    /// than 16, of those at distances of powers of two), each with its remedy; the exit status is 1
-    /// if a job could not begin.
-    Doctor(Doctor),
-    /// Show how the ranks of a running job fare: who waits for whom, where, how fast
-    ///
-    /// A job says so whose processes have MESHWORK_STATUS=127.0.0.1:0 and, for all ranks of a
-    /// machine at once, the same MESHWORK_STATUS_FOLDER.
-    Top(Top),
-    /// Compile programs for slices of TPUs that need not be there
-    Tpu(Tpu),
+    #[cfg(feature = "tools")]
+    #[command(flatten)]
+    Tool(Tool),
     /// Carry packets between ranks that do not reach each other, as behind address translation
     ///
     /// Ranks with MESHWORK_RELAY=HOST:PORT register here, and go this way to those that they do not
@@ -93,6 +52,9 @@ pub(crate) enum Task {
     RelayToken,
     /// Print a new job secret, for jobs whose processes are started by hand
     Secret,
+    #[cfg(not(feature = "tools"))]
+    #[command(external_subcommand)]
+    Other(Vec<OsString>),
 }
 
 #[derive(Args, Debug)]

@@ -30,6 +30,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
+//! | `tools` (default) | pictures, and all commands but `run`, `relay` and `secret` |
 //! | `services` | `meshwork resolve` asks Google Compute Engine, Kubernetes and Cloud TPU too |
 //!
 //! # Errors
@@ -50,4 +51,5 @@ compile_error!(
     "the meshwork command starts workers as process groups, which only Unix systems have: build it for Linux, macOS or a BSD"
 );
 
+#[cfg(feature = "tools")]
 pub mod draw;

@@ -8,18 +8,10 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod attach;
-mod bench;
-mod checkpoint;
-mod devices;
-mod doctor;
-mod placement;
-mod plan;
 mod relay;
-mod resolve;
 mod seconds;
-mod top;
-mod tpu;
+#[cfg(feature = "tools")]
+mod tools;
 
 use std::error::Error;
 use std::fs::File;
@@ -34,7 +26,7 @@ use meshwork_collectives::{ConfigError, JobSecret};
 use meshwork_launcher::{Cores, Elastic, Launch, LaunchError, Outcome};
 use mimalloc::MiMalloc;
 
-use crate::args::{Arguments, Draw, Plan, Run, Task};
+use crate::args::{Arguments, Run, Task};
 
 /// QUIC receives into buffers of 64 KiB, which glibc's allocator gives back to the kernel each
 /// time, to fault them in again: a fifth of the speed with large packets.
@@ -43,37 +35,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     match Arguments::parse().task {
-        Task::Draw(wanted) => draw(&wanted),
-        Task::Plan(wanted) => plan(&wanted),
         Task::Run(wanted) => run(&wanted),
-        Task::Bench(wanted) => match bench::run(&wanted) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                complain("bench", &chain(error.as_ref()));
-                let launch = error.downcast_ref::<LaunchError>();
-                launch.map_or(ExitCode::FAILURE, |error| error.exit_code().into())
-            }
-        },
-        Task::Resolve(wanted) => match resolve::run(&wanted) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                complain("resolve", &chain(&error));
-                ExitCode::FAILURE
-            }
-        },
-        Task::Devices(wanted) => told(
-            "devices",
-            devices::run(&wanted).map_err(|error| chain(&error)),
-        ),
-        Task::Checkpoint(wanted) => told(
-            "checkpoint",
-            checkpoint::run(&wanted).map_err(|error| chain(&error)),
-        ),
-        Task::Doctor(wanted) => told(
-            "doctor",
-            doctor::run(&wanted).map_err(|error| chain(&error)),
-        ),
-        Task::Top(wanted) => told("top", top::run(&wanted).map_err(|error| chain(&error))),
         Task::Relay(wanted) => {
             let Err(error) = relay::run(&wanted);
             complain("relay", &chain(&error));
@@ -84,10 +46,10 @@ fn main() -> ExitCode {
             told("relay-token", token.and_then(|token| print(&token)))
         }
         Task::Secret => secret(),
-        Task::Tpu(wanted) => tpu::run(&wanted).unwrap_or_else(|error| {
-            complain("tpu", &chain(&error));
-            ExitCode::FAILURE
-        }),
+        #[cfg(feature = "tools")]
+        Task::Tool(tool) => tools::run(&tool),
+        #[cfg(not(feature = "tools"))]
+        Task::Other(words) => unknown(&words),
     }
 }
 
@@ -160,14 +122,16 @@ fn launch(wanted: &Run) -> Result<Launch, LaunchError> {
     })
 }
 
-fn draw(wanted: &Draw) -> ExitCode {
-    let picture = wanted.picture().map_err(|error| chain(&error));
-    told("draw", picture.and_then(|picture| print(&picture)))
-}
-
-fn plan(wanted: &Plan) -> ExitCode {
-    let answer = wanted.answer().map_err(|error| chain(&error));
-    told("plan", answer.and_then(|answer| print(&answer)))
+/// A command that this build lacks, or none at all.
+#[cfg(not(feature = "tools"))]
+fn unknown(words: &[std::ffi::OsString]) -> ExitCode {
+    let name = words.first().map(|word| word.display().to_string());
+    complain(
+        &name.unwrap_or_default(),
+        "this meshwork was built to run programs alone, by --no-default-features; with its default \
+         features it has all commands",
+    );
+    ExitCode::from(2)
 }
 
 fn secret() -> ExitCode {

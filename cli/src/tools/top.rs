@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use meshwork_status::{Job, JobWatch};
 
-use crate::attach::{Attach, AttachError, Ranks};
+use crate::tools::attach::{Attach, AttachError, Ranks};
 
 /// What to show.
 #[derive(Args, Debug)]

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::Args;
 use meshwork_launcher::LaunchError;
 
-use crate::attach::{Attach, AttachError};
+use crate::tools::attach::{Attach, AttachError};
 
 /// What to look at.
 #[derive(Args, Debug)]

@@ -208,7 +208,7 @@ mod tests {
     use meshwork_cluster_resolver::{TfConfigResolver, Variables};
 
     use super::*;
-    use crate::resolve::source::Source;
+    use crate::tools::resolve::source::Source;
 
     fn report(text: &str) -> Report {
         let variables = Variables::fixed([("TF_CONFIG", text), ("SM_HOSTS", "[]")]);

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use meshwork_accel_tpu::CollectiveProgram;
 use meshwork_accel_tpu::tpu::{self, TopologyName};
 
-use crate::bench::size;
+use crate::tools::bench::size;
 
 /// What to do with TPUs.
 #[derive(Args, Debug)]

@@ -11,7 +11,7 @@ use meshwork_launcher::{Launch, Outcome, Output};
 use serde_json::json;
 
 use super::{Doctor, DoctorError};
-use crate::placement::placement;
+use crate::tools::placement::placement;
 use findings::{Finding, Level, findings};
 use pairs::RankPair;
 

@@ -15,7 +15,7 @@ use meshwork_launcher::{Cores, Launch, Outcome, Output};
 
 pub(crate) use args::{Bench, size};
 
-use crate::placement::placement;
+use crate::tools::placement::placement;
 use args::{Operation, TransportArg};
 use measure::Series;
 

@@ -6,8 +6,8 @@ use meshwork_core::Mesh;
 use meshwork_layout::{Error, Layout, Link, Links, Relayout, Shape};
 
 use super::geometry::{mesh, shape};
-use crate::plan::to_json;
 use crate::seconds::seconds;
+use crate::tools::plan::to_json;
 
 #[derive(Args, Debug)]
 pub(crate) struct Plan {

@@ -7,7 +7,7 @@ use meshwork_collectives::diagnosis::{Diagnosis, Dump, diagnose_live};
 use meshwork_status::{Job, JobWatch};
 
 use super::{DoctorError, dumps};
-use crate::attach::{Attach, Ranks};
+use crate::tools::attach::{Attach, Ranks};
 
 /// Between the two looks by which a rank is named that makes others wait.
 const APART: Duration = Duration::from_secs(1);
