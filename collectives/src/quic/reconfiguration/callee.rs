@@ -105,3 +105,44 @@ impl Silence {
 pub(super) fn pause_of_looks(patience: Duration) -> Duration {
     patience / LOOKS
 }
+
+#[cfg(all(test, target_os = "linux", not(meshwork_portable)))]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+    use crate::host::{ProcessState, process_state};
+
+    fn callee(process: u32) -> Callee {
+        Callee::new(1, Some(process))
+    }
+
+    fn signal(child: &Child, signal: Signal, leads_to: ProcessState) {
+        kill_process(Pid::from_child(child), signal).unwrap();
+        while process_state(child.id()).unwrap() != leads_to {
+            std::thread::yield_now();
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_process_that_runs_certainly_lives() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let callee = callee(child.id());
+        assert_eq!(callee.look().await, Life::Certain);
+        signal(&child, Signal::STOP, ProcessState::Stopped);
+        assert_eq!(callee.look().await, Life::Unknown);
+        signal(&child, Signal::CONT, ProcessState::Runs);
+        assert_eq!(callee.look().await, Life::Certain);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(callee.look().await, Life::Unknown);
+    }
+
+    #[tokio::test]
+    async fn of_a_member_in_this_process_only_silence_tells() {
+        let look = callee(std::process::id()).look().await;
+        assert_eq!(look, Life::Unknown);
+    }
+}
