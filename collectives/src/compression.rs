@@ -7,6 +7,8 @@
 use std::num::NonZeroU8;
 use std::ops::Range;
 
+use multiversion::multiversion;
+
 /// How the contributions and the sum of a compressed all-reduce travel.
 ///
 /// ```
@@ -159,62 +161,103 @@ impl Compression {
 
     /// Compresses finite values to [`compressed_len`](Self::compressed_len) bytes.
     pub(crate) fn compress(self, values: &[f32], bytes: &mut [u8], noise: Noise) {
-        let mut rest = bytes;
-        for (number, block) in values.chunks(Self::BLOCK).enumerate() {
-            let (own, behind) = rest.split_at_mut(self.block_len(block.len()));
-            rest = behind;
-            let first = number * Self::BLOCK;
-            match self {
-                Self::Int8(rounding) => {
-                    let (step, codes) = Rounded::new(block, 127.0, rounding).codes(noise, first);
-                    let (scale, own) = own.split_at_mut(F32);
-                    scale.copy_from_slice(&step.to_le_bytes());
-                    own.copy_from_slice(&codes[..block.len()]);
-                }
-                Self::Int4(rounding) => {
-                    let (step, codes) = Rounded::new(block, 7.0, rounding).codes(noise, first);
-                    let (scale, own) = own.split_at_mut(F32);
-                    scale.copy_from_slice(&step.to_le_bytes());
-                    for (byte, pair) in own.iter_mut().zip(codes.chunks_exact(2)) {
-                        *byte = pair[1] << 4 | pair[0] & 0xf;
-                    }
-                }
-                Self::TopK(_) => compress_largest(block, own),
-            }
-        }
+        compress(self, values, bytes, noise);
     }
 
     /// Adds the values of `bytes` to `sum`.
     pub(crate) fn add(self, bytes: &[u8], sum: &mut [f32]) -> Result<(), Malformed> {
-        let mut rest = bytes;
-        for block in sum.chunks_mut(Self::BLOCK) {
-            let (own, behind) = rest
-                .split_at_checked(self.block_len(block.len()))
-                .ok_or(Malformed)?;
-            rest = behind;
-            match self {
-                Self::Int8(_) => {
-                    let (step, codes) = step_of(own)?;
-                    for (sum, code) in block.iter_mut().zip(codes) {
-                        *sum += value(code.cast_signed(), step);
-                    }
-                }
-                Self::Int4(_) => {
-                    let (step, codes) = step_of(own)?;
-                    let mut halves = [0; Self::BLOCK];
-                    for (pair, code) in halves.chunks_exact_mut(2).zip(codes) {
-                        pair[0] = (code << 4).cast_signed() >> 4;
-                        pair[1] = code.cast_signed() >> 4;
-                    }
-                    for (sum, half) in block.iter_mut().zip(halves) {
-                        *sum += value(half, step);
-                    }
-                }
-                Self::TopK(_) => add_largest(own, block)?,
-            }
-        }
-        rest.is_empty().then_some(()).ok_or(Malformed)
+        read(self, bytes, sum, |sum, value| *sum += value)
     }
+
+    /// Replaces `values` by those of `bytes`; by some of them where these are malformed.
+    pub(crate) fn expand(self, bytes: &[u8], values: &mut [f32]) -> Result<(), Malformed> {
+        if let Self::TopK(_) = self {
+            // Those that were left out are in no bytes.
+            values.fill(0.0);
+        }
+        read(self, bytes, values, |old, value| *old = value)
+    }
+
+    #[inline(always)]
+    fn compress_block(self, block: &[f32], bytes: &mut [u8], noise: Noise, first: usize) {
+        match self {
+            Self::Int8(rounding) => {
+                let (step, codes) = Rounded::new(block, 127.0, rounding).codes(noise, first);
+                let (scale, own) = bytes.split_at_mut(F32);
+                scale.copy_from_slice(&step.to_le_bytes());
+                own.copy_from_slice(&codes[..block.len()]);
+            }
+            Self::Int4(rounding) => {
+                let (step, codes) = Rounded::new(block, 7.0, rounding).codes(noise, first);
+                let (scale, own) = bytes.split_at_mut(F32);
+                scale.copy_from_slice(&step.to_le_bytes());
+                for (byte, pair) in own.iter_mut().zip(codes.chunks_exact(2)) {
+                    *byte = pair[1] << 4 | pair[0] & 0xf;
+                }
+            }
+            Self::TopK(_) => compress_largest(block, bytes),
+        }
+    }
+
+    #[inline(always)]
+    fn read_block(
+        self,
+        bytes: &[u8],
+        block: &mut [f32],
+        put: impl Fn(&mut f32, f32),
+    ) -> Result<(), Malformed> {
+        match self {
+            Self::Int8(_) => {
+                let (step, codes) = step_of(bytes)?;
+                for (old, code) in block.iter_mut().zip(codes) {
+                    put(old, value(code.cast_signed(), step));
+                }
+            }
+            Self::Int4(_) => {
+                let (step, codes) = step_of(bytes)?;
+                let mut halves = [0; Self::BLOCK];
+                for (pair, code) in halves.chunks_exact_mut(2).zip(codes) {
+                    pair[0] = (code << 4).cast_signed() >> 4;
+                    pair[1] = code.cast_signed() >> 4;
+                }
+                for (old, half) in block.iter_mut().zip(halves) {
+                    put(old, value(half, step));
+                }
+            }
+            Self::TopK(_) => read_largest(bytes, block, put)?,
+        }
+        Ok(())
+    }
+}
+
+/// By the widest instructions that the processor has, with the same bits by all.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn compress(compression: Compression, values: &[f32], bytes: &mut [u8], noise: Noise) {
+    let mut rest = bytes;
+    for (number, block) in values.chunks(Compression::BLOCK).enumerate() {
+        let (own, behind) = rest.split_at_mut(compression.block_len(block.len()));
+        rest = behind;
+        compression.compress_block(block, own, noise, number * Compression::BLOCK);
+    }
+}
+
+/// By the widest instructions that the processor has, with the same bits by all.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn read<P: Fn(&mut f32, f32)>(
+    compression: Compression,
+    bytes: &[u8],
+    values: &mut [f32],
+    put: P,
+) -> Result<(), Malformed> {
+    let mut rest = bytes;
+    for block in values.chunks_mut(Compression::BLOCK) {
+        let (own, behind) = rest
+            .split_at_checked(compression.block_len(block.len()))
+            .ok_or(Malformed)?;
+        rest = behind;
+        compression.read_block(own, block, &put)?;
+    }
+    rest.is_empty().then_some(()).ok_or(Malformed)
 }
 
 impl Noise {
@@ -224,6 +267,7 @@ impl Noise {
     }
 
     /// A number from 0 up to, but not, 1, of its own for each place.
+    #[inline(always)]
     fn at(self, index: usize) -> f32 {
         let bits = mix(self.0.wrapping_add(index as u64));
         // 24 bits are what an `f32` holds.
@@ -232,6 +276,7 @@ impl Noise {
 }
 
 /// `SplitMix64`.
+#[inline(always)]
 fn mix(state: u64) -> u64 {
     let mut bits = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -253,6 +298,7 @@ struct Rounded<'a> {
 const WHOLE: f32 = 12_582_912.0;
 
 impl<'a> Rounded<'a> {
+    #[inline(always)]
     fn new(block: &'a [f32], largest: f32, rounding: Rounding) -> Self {
         // Of numbers that are not negative the bits have the same order, and are compared several
         // at a time, as numbers that may be NaN are not.
@@ -267,6 +313,7 @@ impl<'a> Rounded<'a> {
     }
 
     /// The step, and each element's code; behind the last, zeros.
+    #[inline(always)]
     fn codes(&self, noise: Noise, first: usize) -> (f32, [u8; Compression::BLOCK]) {
         let mut codes = [0; Compression::BLOCK];
         if self.step == 0.0 {
@@ -293,22 +340,26 @@ impl<'a> Rounded<'a> {
         clippy::cast_possible_truncation,
         reason = "the lowest byte of the bits is the number in two's complement"
     )]
+    #[inline(always)]
     fn code(&self, steps: f32) -> u8 {
         (steps.clamp(-self.largest, self.largest) + WHOLE).to_bits() as u8
     }
 }
 
 /// The largest whole number up to one of less than 2²².
+#[inline(always)]
 fn floor(number: f32) -> f32 {
     let nearest = (number + WHOLE) - WHOLE;
     nearest - f32::from(u8::from(nearest > number))
 }
 
 /// What a code stands for, finite as `step` is.
+#[inline(always)]
 fn value(code: i8, step: f32) -> f32 {
     (f32::from(code) * step).clamp(f32::MIN, f32::MAX)
 }
 
+#[inline(always)]
 fn step_of(block: &[u8]) -> Result<(f32, &[u8]), Malformed> {
     let (step, codes) = block.split_first_chunk().ok_or(Malformed)?;
     let step = f32::from_le_bytes(*step);
@@ -330,7 +381,11 @@ fn compress_largest(block: &[f32], bytes: &mut [u8]) {
     }
 }
 
-fn add_largest(bytes: &[u8], block: &mut [f32]) -> Result<(), Malformed> {
+fn read_largest(
+    bytes: &[u8],
+    block: &mut [f32],
+    put: impl Fn(&mut f32, f32),
+) -> Result<(), Malformed> {
     let mut rest = bytes;
     let mut next = 0;
     while let Some((&[at, a, b, c, d], behind)) = rest.split_first_chunk() {
@@ -338,7 +393,7 @@ fn add_largest(bytes: &[u8], block: &mut [f32]) -> Result<(), Malformed> {
         if at < next || !value.is_finite() {
             return Err(Malformed);
         }
-        *block.get_mut(at).ok_or(Malformed)? += value;
+        put(block.get_mut(at).ok_or(Malformed)?, value);
         (rest, next) = (behind, at + 1);
     }
     Ok(())

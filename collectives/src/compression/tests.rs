@@ -20,6 +20,9 @@ fn there_and_back(format: Compression, values: &[f32], noise: u64) -> Vec<f32> {
     format.compress(values, &mut bytes, Noise(noise));
     let mut back = vec![0.0; values.len()];
     format.add(&bytes, &mut back).unwrap();
+    let mut replaced = vec![17.0; values.len()];
+    format.expand(&bytes, &mut replaced).unwrap();
+    assert_eq!(replaced, back);
     back
 }
 

@@ -163,7 +163,8 @@ impl Exchange {
         self.check_flags(flag, |rank| OperationError::NotFinite { rank })?;
         let mut sum = vec![0.0; self.shard(self.rank).len()];
         for (from, bytes) in Rank::all(group.world()).zip(incoming.chunks_exact(own)) {
-            self.read(group, from, bytes, &mut sum)?;
+            let added = self.compression.add(&bytes[1..], &mut sum);
+            added.map_err(|_| self.malformed(group, from))?;
         }
         Ok(sum)
     }
@@ -197,31 +198,23 @@ impl Exchange {
         bytes: &[u8],
         values: &mut [f32],
     ) -> Result<(), OperationError> {
-        values.fill(0.0);
         let mut rest = bytes;
         for rank in Rank::all(group.world()) {
             let (own, behind) = rest.split_at(self.lengths[rank.index()]);
             rest = behind;
             let shard = self.shard(rank.index());
-            self.read(group, rank, own, &mut values[shard])?;
+            let read = self.compression.expand(&own[1..], &mut values[shard]);
+            read.map_err(|_| self.malformed(group, rank))?;
         }
         Ok(())
     }
 
-    /// Adds what `from` sent; one that sent something else ends the group.
-    fn read(
-        &self,
-        group: &mut Group,
-        from: Rank,
-        bytes: &[u8],
-        sum: &mut [f32],
-    ) -> Result<(), OperationError> {
-        self.compression.add(&bytes[1..], sum).map_err(|_| {
-            group.abort(format!(
-                "{from} sent a shard that is not compressed as {:?}",
-                self.compression
-            ))
-        })
+    /// Ends the group because of what `from` sent.
+    fn malformed(&self, group: &mut Group, from: Rank) -> OperationError {
+        group.abort(format!(
+            "{from} sent a shard that is not compressed as {:?}",
+            self.compression
+        ))
     }
 
     fn check_flags(

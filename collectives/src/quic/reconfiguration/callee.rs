@@ -108,6 +108,7 @@ pub(super) fn pause_of_looks(patience: Duration) -> Duration {
 
 #[cfg(all(test, target_os = "linux", not(meshwork_portable)))]
 mod tests {
+    use std::io;
     use std::process::{Child, Command, Stdio};
 
     use rustix::process::{Pid, Signal, kill_process};
@@ -119,11 +120,12 @@ mod tests {
         Callee::new(1, Some(process))
     }
 
-    fn signal(child: &Child, signal: Signal, leads_to: ProcessState) {
-        kill_process(Pid::from_child(child), signal).unwrap();
-        while process_state(child.id()).unwrap() != leads_to {
+    fn signal(child: &Child, signal: Signal, leads_to: ProcessState) -> io::Result<()> {
+        kill_process(Pid::from_child(child), signal)?;
+        while process_state(child.id())? != leads_to {
             std::thread::yield_now();
         }
+        Ok(())
     }
 
     #[tokio::test]
@@ -131,9 +133,9 @@ mod tests {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let callee = callee(child.id());
         assert_eq!(callee.look().await, Life::Certain);
-        signal(&child, Signal::STOP, ProcessState::Stopped);
+        signal(&child, Signal::STOP, ProcessState::Stopped).unwrap();
         assert_eq!(callee.look().await, Life::Unknown);
-        signal(&child, Signal::CONT, ProcessState::Runs);
+        signal(&child, Signal::CONT, ProcessState::Runs).unwrap();
         assert_eq!(callee.look().await, Life::Certain);
         child.kill().unwrap();
         child.wait().unwrap();
