@@ -130,6 +130,21 @@ fn a_missing_or_malformed_secret_is_explained_and_not_shown() {
 }
 
 #[test]
+fn a_worker_with_a_secret_and_no_cluster_trains_and_says_that_it_is_alone() {
+    let mut without = Job::new(2).command(0, &[]);
+    without.env_remove("TF_CONFIG");
+    let ended = Worker::start(without).end();
+    assert!(ended.status.success(), "{ended:?}");
+    let parts = ["trains alone", JobSecret::ENV, "TF_CONFIG"];
+    assert!(
+        parts.iter().all(|part| ended.stderr.contains(part)),
+        "{ended:?}"
+    );
+    let on_purpose = Worker::start(mlp(&[])).end();
+    assert_eq!(on_purpose.stderr, "", "{on_purpose:?}");
+}
+
+#[test]
 fn a_secret_file_that_cannot_be_read_is_named() {
     let job = Job::new(2);
     let mut command = job.command(0, &[]);
