@@ -82,8 +82,8 @@ impl MultiWorkerMirroredStrategy {
     /// Slurm; of the first three, processes on several hosts meet at `MASTER_ADDR` first), the job
     /// secret or certificates as [`JobIdentity::from_env`] has them, time-outs as in
     /// [`Timeouts::from_env`]. Blocks until all workers have met. Without a cluster, or as its only
-    /// worker, this worker trains alone and needs neither; where a secret, certificates or a step of
-    /// Slurm speak of others all the same, it says so in a line.
+    /// worker, this worker trains alone and needs neither; where a secret, certificates, seeds or a
+    /// step of Slurm speak of others all the same, it says so in a line.
     ///
     /// With the feature `status`, which is on by default, a worker says over HTTP how it fares
     /// where `MESHWORK_STATUS` names an address, and the chief tells Kubeflow Trainer how far the
