@@ -40,8 +40,8 @@ fn sign_of_others(read: impl Fn(&str) -> Option<String>) -> Option<String> {
     let names = [JobSecret::ENV, JobSecret::FILE_ENV, Certificates::JOB_ENV];
     names.into_iter().find(|name| is_set(name)).map(|name| {
         format!(
-            "this worker trains alone: {name} is set, but neither TF_CONFIG nor a launcher says who \
-             the others are; 'meshwork resolve --explain' shows what was looked at"
+            "this worker trains alone: {name} is set, but neither TF_CONFIG nor a launcher says \
+             who the others are; 'meshwork resolve --explain' shows what was looked at"
         )
     })
 }
