@@ -27,6 +27,7 @@ mod handshake_limiter;
 mod heads;
 mod membership_driver;
 mod node;
+mod obstacles;
 mod program;
 mod reconfiguration;
 mod refusals;
@@ -284,7 +285,11 @@ pub(crate) async fn join(
 ) -> Result<Met, OperationError> {
     let node = Node::open(config).await?;
     let view = View::first(config.rank(), members);
-    node.meet(view, Kept::new()).await
+    let met = node.meet(view, Kept::new()).await?;
+    if let (Err(error), Ok(listens)) = (&met.links, node.endpoint.local_addr()) {
+        obstacles::explain(error, config, listens).await;
+    }
+    Ok(met)
 }
 
 impl Node {

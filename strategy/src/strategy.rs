@@ -2,6 +2,7 @@
 //! of copies. Running steps is in `steps`, reductions outside of steps in `reductions`, elastic
 //! training in `training`, tensor parallelism in `tensor_parallel`, leaving in `ending`.
 
+mod alone;
 mod devices;
 mod elastic;
 mod ending;
@@ -36,6 +37,7 @@ use crate::{
     StrategyObserver, StrategyStatistics, hash,
 };
 
+use alone::warn_where_others_are_meant;
 use devices::mesh_of;
 pub use elastic::{Change, Progress, Training};
 use tensor_parallel::Split;
@@ -80,7 +82,8 @@ impl MultiWorkerMirroredStrategy {
     /// Slurm; of the first three, processes on several hosts meet at `MASTER_ADDR` first), the job
     /// secret or certificates as [`JobIdentity::from_env`] has them, time-outs as in
     /// [`Timeouts::from_env`]. Blocks until all workers have met. Without a cluster, or as its only
-    /// worker, this worker trains alone and needs neither.
+    /// worker, this worker trains alone and needs neither; where a secret, certificates, seeds or a
+    /// step of Slurm speak of others all the same, it says so in a line.
     ///
     /// With the feature `status`, which is on by default, a worker says over HTTP how it fares
     /// where `MESHWORK_STATUS` names an address, and the chief tells Kubeflow Trainer how far the
@@ -100,7 +103,11 @@ impl MultiWorkerMirroredStrategy {
     fn from_cluster_env() -> Result<Self, Error> {
         let timeouts = Timeouts::from_env()?;
         let resolver = EnvironmentResolver::from_env();
-        let Some(cluster) = place_in(&resolver, JobIdentity::from_env, timeouts.join())? else {
+        let cluster = cluster_of(&resolver, JobIdentity::from_env, timeouts.join())?;
+        if cluster.is_none() {
+            warn_where_others_are_meant();
+        }
+        let Some(cluster) = cluster.filter(has_others) else {
             return Self::alone();
         };
         let config = config(&cluster.0, JobIdentity::from_env()?)?.with_environment()?;
@@ -450,7 +457,11 @@ fn place_in(
     limit: Duration,
 ) -> Result<Option<(WorkerPlacement, Task)>, Error> {
     let cluster = cluster_of(resolver, identity, limit)?;
-    Ok(cluster.filter(|(placement, _)| placement.world() > 1))
+    Ok(cluster.filter(has_others))
+}
+
+fn has_others(cluster: &(WorkerPlacement, Task)) -> bool {
+    cluster.0.world() > 1
 }
 
 /// The same; `None` where there is no cluster.

@@ -70,7 +70,9 @@ pub enum ConfigError {
         wrong: usize,
     },
     /// The file that should hold the job secret cannot be read.
-    #[error("the job secret file {path} cannot be read: {kind}")]
+    #[error(
+        "the job secret file {path} cannot be read: {kind}; have in it what 'meshwork secret' prints, for this user to read, or name another"
+    )]
     SecretFile {
         /// The file.
         path: String,

@@ -113,7 +113,8 @@ async fn towards(seeds: &[String]) -> Result<SocketAddr, JoinError> {
     })
 }
 
-async fn from_here_to(seed: &str) -> io::Result<SocketAddr> {
+/// The address of this machine from which another is reached, and any port.
+pub(super) async fn from_here_to(seed: &str) -> io::Result<SocketAddr> {
     let mut found = tokio::net::lookup_host(seed).await?;
     let seed = found.next().ok_or(io::ErrorKind::NotFound)?;
     // Nothing is sent: the kernel only chooses the way.

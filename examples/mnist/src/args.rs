@@ -56,11 +56,16 @@ pub(crate) struct Args {
     pub(crate) global_batch: NonZeroUsize,
 
     /// Decides the initial variables and the order of the images
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, value_name = "S", value_parser = seed, default_value_t = 1)]
     pub(crate) seed: u64,
 
     /// Learning rate; reached after 10 steps, then falling in a straight line to a fiftieth
-    #[arg(long, value_name = "X", default_value = "0.1")]
+    #[arg(
+        long,
+        value_name = "X",
+        default_value = "0.1",
+        allow_negative_numbers = true
+    )]
     pub(crate) lr: LearningRate,
 
     /// Folder of the files of MNIST (IDX) or of CIFAR-10 (binary), compressed or plain
@@ -233,6 +238,10 @@ fn count(text: &str) -> Result<NonZeroUsize, Error> {
     NonZeroUsize::new(count).ok_or(Error::CountZero)
 }
 
+fn seed(text: &str) -> Result<u64, Error> {
+    text.parse().map_err(|source| Error::Seed { source })
+}
+
 fn cores() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
@@ -295,7 +304,18 @@ mod tests {
                 &[rate, "--lr", "finite number above 0"],
             );
         }
+        check_refused(&["--lr", "-1"], &["'-1'", "finite number above 0"]);
         assert_eq!(parse(&["--lr", "1e-3"]).unwrap().lr.value(), 1e-3);
+    }
+
+    #[test]
+    fn a_seed_has_to_be_a_whole_number() {
+        for wrong in ["x", "1.5", "-1", "99999999999999999999999"] {
+            check_refused(
+                &[&format!("--seed={wrong}")],
+                &[wrong, "whole number from 0"],
+            );
+        }
     }
 
     #[test]

@@ -155,6 +155,10 @@ pub(crate) enum Error {
     #[error("must be at least 1")]
     CountZero,
 
+    /// The seed is no number.
+    #[error("not a whole number from 0 to {}", u64::MAX)]
+    Seed { source: ParseIntError },
+
     /// The range of an elastic run is none.
     #[error("must be MIN:MAX, the least and the most workers, such as 2:3")]
     Range,

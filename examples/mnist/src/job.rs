@@ -1,7 +1,8 @@
 //! This process among the workers of its job: one of them, or the one that starts them.
 
-use std::env;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+use std::{env, io, process};
 
 use meshwork_launcher::{Cores, Elastic, Launch, Outcome, Output};
 use meshwork_strategy::{EnvironmentResolver, JoinMode, MultiWorkerMirroredStrategy};
@@ -140,5 +141,16 @@ pub(crate) fn check_results(args: &Args) -> Result<(), Error> {
             open.map(drop).map_err(Error::write(path, flag))?;
         }
     }
-    Ok(())
+    match &args.checkpoint {
+        Some(folder) => probe(folder).map_err(Error::write(folder, "--checkpoint")),
+        None => Ok(()),
+    }
+}
+
+/// Makes the folder if there is none, and a file in it that does not stay.
+fn probe(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let file = folder.join(format!(".probe-{}", process::id()));
+    fs::write(&file, [])?;
+    fs::remove_file(file)
 }

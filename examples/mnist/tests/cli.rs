@@ -323,6 +323,7 @@ fn every_mistake_is_one_line_and_a_failure() {
         (["--data", "nowhere"], "--data DIR"),
         (["--json", "no/such/folder/log.json"], "--json"),
         (["--plot", "no/such/folder/curve.svg"], "--plot"),
+        (["--checkpoint", "/dev/null/folder"], "--checkpoint"),
         (["--frobnicate", "1"], "--help"),
         (
             ["--sync-batch-norm", "--model=mlp"],

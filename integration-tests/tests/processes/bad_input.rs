@@ -105,6 +105,20 @@ fn a_peer_that_never_appears_is_named_at_the_deadline() {
 }
 
 #[test]
+fn a_peer_whose_name_has_no_address_is_told_from_one_that_is_late() {
+    let mut job = Job::new(2);
+    // Too long for a name, so that no service is asked.
+    job.addresses[0] = format!("{}:4000", "a".repeat(64));
+    let mut command = job.command(1, &[]);
+    command.env("MESHWORK_JOIN_TIMEOUT", "0.3");
+    let ended = Worker::start(command).end();
+    assert!(!ended.status.success(), "{ended:?}");
+    for part in ["has no address", "correct the list", "did not join"] {
+        assert!(ended.stderr.contains(part), "{ended:?}");
+    }
+}
+
+#[test]
 fn a_time_out_that_is_no_time_is_named() {
     let job = Job::new(2);
     let mut command = job.command(1, &[]);
@@ -130,15 +144,31 @@ fn a_missing_or_malformed_secret_is_explained_and_not_shown() {
 }
 
 #[test]
+fn a_worker_with_a_secret_and_no_cluster_trains_and_says_that_it_is_alone() {
+    let mut without = Job::new(2).command(0, &[]);
+    without.env_remove("TF_CONFIG");
+    let ended = Worker::start(without).end();
+    assert!(ended.status.success(), "{ended:?}");
+    let parts = ["trains alone", JobSecret::ENV, "TF_CONFIG"];
+    assert!(
+        parts.iter().all(|part| ended.stderr.contains(part)),
+        "{ended:?}"
+    );
+    let on_purpose = Worker::start(mlp(&[])).end();
+    assert_eq!(on_purpose.stderr, "", "{on_purpose:?}");
+}
+
+#[test]
 fn a_secret_file_that_cannot_be_read_is_named() {
     let job = Job::new(2);
     let mut command = job.command(0, &[]);
     command
         .env_remove(JobSecret::ENV)
         .env(JobSecret::FILE_ENV, "no/such/secret");
-    Worker::start(command)
-        .end()
-        .failed_naming(&["job secret file no/such/secret cannot be read"]);
+    Worker::start(command).end().failed_naming(&[
+        "job secret file no/such/secret cannot be read",
+        "'meshwork secret'",
+    ]);
 }
 
 #[test]

@@ -11,9 +11,10 @@ use meshwork_collectives::{
     Timeouts,
 };
 
+use super::alone::warn_where_others_are_meant;
 use super::elastic::poll_interval::PollInterval;
 use super::etcd::seeds_from_env;
-use super::{MultiWorkerMirroredStrategy, cluster_of, config, place_in};
+use super::{MultiWorkerMirroredStrategy, cluster_of, config, has_others, place_in};
 use crate::{CommunicationOptions, Error, Training};
 use session::Session;
 
@@ -80,8 +81,10 @@ impl MultiWorkerMirroredStrategy {
             JobIdentity::from_env,
             limit,
         )?;
-        let Some(cluster) = cluster.filter(|(placement, _)| may_grow || placement.world() > 1)
-        else {
+        if cluster.is_none() {
+            warn_where_others_are_meant();
+        }
+        let Some(cluster) = cluster.filter(|cluster| may_grow || has_others(cluster)) else {
             return Ok(Self::alone()?.made_elastic());
         };
         let config = config(&cluster.0, JobIdentity::from_env()?)?.with_environment()?;
