@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::endpoint::from_here_to;
 use crate::config::GroupConfig;
@@ -41,8 +41,9 @@ fn own_address(config: &GroupConfig, listens: SocketAddr) -> Option<String> {
 /// Those whose names have no address, or to which this machine knows no way.
 async fn without_a_way(missing: &[Member]) -> Vec<String> {
     let mut lines = Vec::new();
+    let until = Instant::now() + LOOKUP;
     for member in missing.iter().take(MOST_TRIED) {
-        if let Ok(Err(error)) = timeout(LOOKUP, from_here_to(member.address())).await {
+        if let Ok(Err(error)) = timeout_at(until, from_here_to(member.address())).await {
             lines.push(format!(
                 "{member} has no address that this machine can send to: {error}; correct the list, \
                  or this machine's network or name service"
@@ -52,8 +53,9 @@ async fn without_a_way(missing: &[Member]) -> Vec<String> {
     lines
 }
 
-/// So that the error, which lists as many, is not kept back for long.
+/// As many as the error lists.
 const MOST_TRIED: usize = 8;
+/// All of them together, so that the error is not kept back for long.
 const LOOKUP: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
