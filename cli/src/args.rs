@@ -1,5 +1,5 @@
-//! The command line of `meshwork`, as clap derives it; doc comments are the help text. Commands that
-//! take more than a launcher are in `tools/`.
+//! The command line of `meshwork`, as clap derives it; doc comments are the help text. Commands
+//! that take more than a launcher are in `tools/`.
 
 use std::ffi::{OsStr, OsString};
 use std::num::ParseIntError;

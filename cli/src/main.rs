@@ -125,9 +125,9 @@ fn launch(wanted: &Run) -> Result<Launch, LaunchError> {
 /// A command that this build lacks, or none at all.
 #[cfg(not(feature = "tools"))]
 fn unknown(words: &[std::ffi::OsString]) -> ExitCode {
-    let name = words.first().map(|word| word.display().to_string());
+    let name = words.first().expect("clap has the command's name first");
     complain(
-        &name.unwrap_or_default(),
+        &name.display().to_string(),
         "this meshwork was built to run programs alone, by --no-default-features; with its default \
          features it has all commands",
     );

@@ -1,3 +1,5 @@
+//! What comes back of compressed values, how far off it is, and what is refused.
+
 use proptest::prelude::*;
 
 use super::*;
