@@ -59,6 +59,31 @@ proptest! {
     }
 
     #[test]
+    fn the_widest_instructions_give_the_bits_of_the_plainest(
+        format in formats(),
+        values in prop::collection::vec(prop::num::f32::NORMAL | prop::num::f32::ZERO, 0..400),
+        noise: u64,
+    ) {
+        let noise = Noise(noise);
+        let mut bytes = vec![0; format.compressed_len(values.len())];
+        format.compress(&values, &mut bytes, noise);
+        let mut sum = vec![0.5; values.len()];
+        format.add(&bytes, &mut sum).unwrap();
+        // These are compiled here, for any processor of this kind.
+        let (mut plain, mut rest) = (Vec::new(), bytes.as_slice());
+        for (number, block) in values.chunks(Compression::BLOCK).enumerate() {
+            let mut own = vec![0; format.block_len(block.len())];
+            format.compress_block(block, &mut own, noise, number * Compression::BLOCK);
+            prop_assert_eq!(rest.split_off(..own.len()).unwrap(), &own);
+            let mut added = vec![0.5; block.len()];
+            format.read_block(&own, &mut added, |sum, value| *sum += value).unwrap();
+            plain.extend(added);
+        }
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        prop_assert_eq!(bits(&sum), bits(&plain));
+    }
+
+    #[test]
     fn shards_are_whole_blocks_and_all_of_a_buffer(elements in 0_usize..10_000, world in 1_usize..17) {
         let mut end = 0;
         for rank in 0..world {
