@@ -19,12 +19,13 @@ fn formats() -> impl Strategy<Value = Compression> {
 
 fn there_and_back(format: Compression, values: &[f32], noise: u64) -> Vec<f32> {
     let mut bytes = vec![0; format.compressed_len(values.len())];
-    format.compress(values, &mut bytes, Noise(noise));
-    let mut back = vec![0.0; values.len()];
-    format.add(&bytes, &mut back).unwrap();
-    let mut replaced = vec![17.0; values.len()];
-    format.expand(&bytes, &mut replaced).unwrap();
-    assert_eq!(replaced, back);
+    assert!(format.compress(values, &mut bytes, Noise(noise)));
+    let mut negative = vec![0.0; values.len()];
+    format.subtract(&bytes, &mut negative).unwrap();
+    let mut back = vec![17.0; values.len()];
+    format.expand(&bytes, &mut back).unwrap();
+    let positive = negative.iter().map(|value| 0.0 - value);
+    assert_eq!(positive.collect::<Vec<_>>(), back);
     back
 }
 
@@ -53,7 +54,7 @@ proptest! {
         elements in 0_usize..400,
     ) {
         let mut sum = vec![0.0; elements];
-        let read = format.add(&bytes, &mut sum);
+        let read = format.subtract(&bytes, &mut sum);
         prop_assert!(read.is_err() || bytes.len() == format.compressed_len(elements));
         prop_assert!(read.is_err() || sum.iter().all(|value| value.is_finite()));
     }
@@ -66,21 +67,54 @@ proptest! {
     ) {
         let noise = Noise(noise);
         let mut bytes = vec![0; format.compressed_len(values.len())];
-        format.compress(&values, &mut bytes, noise);
-        let mut sum = vec![0.5; values.len()];
-        format.add(&bytes, &mut sum).unwrap();
+        prop_assert!(format.compress(&values, &mut bytes, noise));
+        let mut rest_of = vec![0.5; values.len()];
+        format.subtract(&bytes, &mut rest_of).unwrap();
         // These are compiled here, for any processor of this kind.
         let (mut plain, mut rest) = (Vec::new(), bytes.as_slice());
         for (number, block) in values.chunks(Compression::BLOCK).enumerate() {
             let mut own = vec![0; format.block_len(block.len())];
-            format.compress_block(block, &mut own, noise, number * Compression::BLOCK);
+            prop_assert!(format.compress_block(block, &mut own, noise, number * Compression::BLOCK));
             prop_assert_eq!(rest.split_off(..own.len()).unwrap(), &own);
-            let mut added = vec![0.5; block.len()];
-            format.read_block(&own, &mut added, |sum, value| *sum += value).unwrap();
-            plain.extend(added);
+            let mut left = vec![0.5; block.len()];
+            format.read_block(&own, &mut left, |old, value| *old -= value).unwrap();
+            plain.extend(left);
         }
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-        prop_assert_eq!(bits(&sum), bits(&plain));
+        prop_assert_eq!(bits(&rest_of), bits(&plain));
+    }
+
+    #[test]
+    fn a_compressed_sum_is_that_of_all_values_in_the_order_of_ranks(
+        format in formats(),
+        values in prop::collection::vec(prop::array::uniform3(-1e30_f32..1e30), 0..400),
+        noise: u64,
+    ) {
+        let of = |rank: usize| values.iter().map(|all| all[rank]).collect::<Vec<_>>();
+        let compressed = |rank| {
+            let mut bytes = vec![0; format.compressed_len(values.len())];
+            assert!(format.compress(&of(rank), &mut bytes, Noise(7)));
+            bytes
+        };
+        let (first, own, last) = (compressed(0), of(1), compressed(2));
+        let mut expected = own.clone();
+        for (at, value) in expected.iter_mut().enumerate() {
+            let told = |bytes| {
+                let mut values = vec![0.0; values.len()];
+                format.expand(bytes, &mut values).unwrap();
+                values[at]
+            };
+            *value = told(&first) + *value + told(&last);
+        }
+        let mut expected_bytes = vec![0; first.len()];
+        prop_assert!(format.compress(&expected, &mut expected_bytes, Noise(noise)));
+
+        let contributions = contributions(&first, &own, &last);
+        let (mut bytes, mut kept) = (vec![0; first.len()], vec![0.0; own.len()]);
+        let sum = format.compress_sum(&contributions, &mut bytes, Noise(noise), Some(&mut kept));
+        prop_assert_eq!(sum, Ok(Sum::Finite));
+        prop_assert_eq!(bytes, expected_bytes);
+        prop_assert_eq!(kept, expected);
     }
 
     #[test]
@@ -94,6 +128,40 @@ proptest! {
         }
         prop_assert_eq!(end, elements);
     }
+}
+
+fn contributions<'a>(first: &'a [u8], own: &'a [f32], last: &'a [u8]) -> Contributions<'a> {
+    let shard = |rank, bytes| Shard {
+        from: Rank::new(rank),
+        bytes,
+    };
+    Contributions {
+        before: vec![shard(0, first)],
+        own,
+        behind: vec![shard(2, last)],
+    }
+}
+
+#[test]
+fn a_sum_says_what_is_wrong_with_it() {
+    let format = Compression::Int8(Rounding::Nearest);
+    let compressed = |value: f32| {
+        let mut bytes = vec![0; format.compressed_len(1)];
+        assert!(format.compress(&[value], &mut bytes, Noise(0)));
+        bytes
+    };
+    let sum = |first: &[u8], own: f32, last: &[u8]| {
+        let own = [own];
+        let contributions = contributions(first, &own, last);
+        format.compress_sum(&contributions, &mut [0; 5], Noise(0), None)
+    };
+    let (one, large) = (compressed(1.0), compressed(f32::MAX));
+    assert_eq!(sum(&one, 1.0, &one), Ok(Sum::Finite));
+    assert_eq!(sum(&one, f32::NAN, &one), Ok(Sum::OwnNotFinite));
+    assert_eq!(sum(&large, f32::MAX, &one), Ok(Sum::NotFinite));
+    assert_eq!(sum(&one, 1.0, &one[..4]), Err(Rank::new(2)));
+    let not_a_step = [255; 5];
+    assert_eq!(sum(&not_a_step, 1.0, &one), Err(Rank::new(0)));
 }
 
 #[test]

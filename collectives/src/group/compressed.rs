@@ -7,19 +7,21 @@ use std::ops::Range;
 
 use super::collect::length;
 use super::{Group, Pending};
-use crate::compression::{Noise, shard};
+use crate::compression::{Contributions, Noise, Shard, Sum, shard};
 use crate::{Compression, OperationError, Rank};
 
 /// Stands before a shard whose rank has a value that is not finite.
 const NOT_FINITE: u8 = 0;
+/// Stands before a sum that is not finite, though all of its contributions are.
+const SUM_NOT_FINITE: u8 = u8::MAX;
 
 impl Group {
     /// Replaces `buffer`, on every rank, by about the sum of all ranks' buffers and residuals, for
     /// a fraction of the bytes of [`all_reduce`](Self::all_reduce).
     ///
-    /// Each contribution is compressed once. The rank that sums a shard up does so in `f32` in the
-    /// order of the ranks, and compresses the sum once: [`Compression::error_bound`] says how far
-    /// off that is. All ranks end with the same bits.
+    /// Each contribution is compressed once, to be sent: that of the rank that sums a shard up is
+    /// taken as it is. It does so in `f32` in the order of the ranks, and compresses the sum once:
+    /// [`Compression::error_bound`] says how far off that is. All ranks end with the same bits.
     ///
     /// `residual` is the error feedback: what compressing left out, here of this rank's
     /// contribution and of the sums that it made, is kept there, and is added to the next call's
@@ -54,10 +56,11 @@ impl Group {
         compression: Compression,
     ) -> Result<(), OperationError> {
         let exchange = Exchange::new(self, buffer.len(), compression);
+        let shard = exchange.shard(exchange.rank);
         let Some(residual) = residual else {
-            let outgoing = exchange.compress_contribution(buffer);
-            let sum = exchange.sum(self, &outgoing)?;
-            return exchange.gather(self, &exchange.compress_sum(&sum), buffer);
+            let mut parts = exchange.contribute(self, buffer)?;
+            exchange.reduce(self, &buffer[shard], &mut parts, None)?;
+            return exchange.gather(self, parts, buffer);
         };
         let (found, expected) = (residual.len(), buffer.len());
         length("all_reduce_compressed", "residual", found, expected)?;
@@ -65,18 +68,16 @@ impl Group {
         for (one, left_out) in contribution.iter_mut().zip(residual.iter()) {
             *one += left_out;
         }
-        let outgoing = exchange.compress_contribution(&contribution);
-        let sum = exchange.sum(self, &outgoing)?;
-        exchange.gather(self, &exchange.compress_sum(&sum), buffer)?;
-        exchange.read_shards(self, &outgoing, residual)?;
-        for (left_out, contributed) in residual.iter_mut().zip(&contribution) {
-            *left_out = contributed - *left_out;
-        }
-        let shard = exchange.shard(self.rank().index());
-        let own = residual[shard.clone()].iter_mut();
+        let mut parts = exchange.contribute(self, &contribution)?;
+        exchange.subtract_sent(self, &parts.sent, &mut contribution)?;
+        let (own, mut sum) = (&contribution[shard.clone()], vec![0.0; shard.len()]);
+        exchange.reduce(self, own, &mut parts, Some(&mut sum))?;
+        exchange.gather(self, parts, buffer)?;
+        let own = contribution[shard.clone()].iter_mut();
         for ((left_out, sum), told) in own.zip(&sum).zip(&buffer[shard]) {
-            *left_out += sum - told;
+            *left_out = sum - told;
         }
+        residual.copy_from_slice(&contribution);
         Ok(())
     }
 
@@ -108,6 +109,12 @@ pub struct ErrorFeedback {
     pub residual: Vec<f32>,
 }
 
+/// What has gone to the others and come from them; later the sums, of this rank's shard and of all.
+struct Parts {
+    sent: Vec<u8>,
+    received: Vec<u8>,
+}
+
 /// The sizes of one compressed all-reduce, and what each rank does in it.
 struct Exchange {
     compression: Compression,
@@ -135,75 +142,138 @@ impl Exchange {
         shard(self.elements, self.world, rank)
     }
 
-    /// This rank's part in every shard, one after the other.
-    fn compress_contribution(&self, values: &[f32]) -> Vec<u8> {
-        let finite = is_finite(values);
-        let mut bytes = vec![NOT_FINITE; self.lengths.iter().sum()];
-        let mut rest = bytes.as_mut_slice();
-        for (to, length) in self.lengths.iter().enumerate() {
-            let (own, behind) = rest.split_at_mut(*length);
-            rest = behind;
-            if finite {
-                let shard = self.shard(to);
-                // Elements of different shards have different numbers.
-                let noise = self.noise(0, shard.start);
-                self.compress(&values[shard], own, noise);
-            }
-        }
-        bytes
-    }
-
-    /// Sends each rank its shard, and adds up what all have for this one's.
-    fn sum(&self, group: &mut Group, outgoing: &[u8]) -> Result<Vec<f32>, OperationError> {
+    /// Sends each other rank this one's part in its shard, and takes theirs in this one's.
+    fn contribute(&self, group: &mut Group, values: &[f32]) -> Result<Parts, OperationError> {
         let own = self.lengths[self.rank];
-        let mut incoming = vec![0; own * self.world];
-        let received = vec![own; self.world];
-        group.all_to_all_uneven(outgoing, &self.lengths, &mut incoming, &received)?;
-        let flag = |from: usize| incoming[from * own];
-        self.check_flags(flag, |rank| OperationError::NotFinite { rank })?;
-        let mut sum = vec![0.0; self.shard(self.rank).len()];
-        for (from, bytes) in Rank::all(group.world()).zip(incoming.chunks_exact(own)) {
-            let added = self.compression.add(&bytes[1..], &mut sum);
-            added.map_err(|_| self.malformed(group, from))?;
-        }
-        Ok(sum)
+        let total: usize = self.lengths.iter().sum();
+        let (outgoing, incoming) = (total - own, own * (self.world - 1));
+        // Long enough for what they hold later, the sum of this rank's shard and those of all.
+        let (mut sent, mut received) = (vec![0; total], vec![0; total.max(incoming)]);
+        let flag = self.compress_contribution(values, &mut sent);
+        let mut lengths = self.lengths.clone();
+        lengths[self.rank] = 0;
+        let mut taken = vec![own; self.world];
+        taken[self.rank] = 0;
+        let (to_others, from_others) = (&sent[..outgoing], &mut received[..incoming]);
+        group.all_to_all_uneven(to_others, &lengths, from_others, &taken)?;
+        let mut flags: Vec<u8> = from_others
+            .chunks_exact(own)
+            .map(|bytes| bytes[0])
+            .collect();
+        flags.insert(self.rank, flag);
+        self.check_flags(&flags)?;
+        Ok(Parts { sent, received })
     }
 
-    fn compress_sum(&self, sum: &[f32]) -> Vec<u8> {
-        let mut bytes = vec![NOT_FINITE; self.lengths[self.rank]];
-        if is_finite(sum) {
-            self.compress(sum, &mut bytes, self.noise(1, 0));
+    /// This rank's part in every other shard, one after the other, and the flag of all.
+    fn compress_contribution(&self, values: &[f32], bytes: &mut [u8]) -> u8 {
+        let (mut finite, mut rest) = (true, &mut *bytes);
+        for to in self.others() {
+            let (own, behind) = rest.split_at_mut(self.lengths[to]);
+            rest = behind;
+            let shard = self.shard(to);
+            // Elements of different shards have different numbers.
+            let noise = self.noise(0, shard.start);
+            finite &= self
+                .compression
+                .compress(&values[shard], &mut own[1..], noise);
         }
-        bytes
+        let flag = if finite {
+            self.compression.code()
+        } else {
+            NOT_FINITE
+        };
+        let mut start = 0;
+        for to in self.others() {
+            bytes[start] = flag;
+            start += self.lengths[to];
+        }
+        flag
+    }
+
+    fn others(&self) -> impl Iterator<Item = usize> {
+        let own = self.rank;
+        (0..self.world).filter(move |rank| *rank != own)
+    }
+
+    /// Leaves of `values` what this rank's part in the other shards does not tell.
+    fn subtract_sent(
+        &self,
+        group: &mut Group,
+        sent: &[u8],
+        values: &mut [f32],
+    ) -> Result<(), OperationError> {
+        let mut rest = sent;
+        for to in self.others() {
+            let (own, behind) = rest.split_at(self.lengths[to]);
+            rest = behind;
+            let read = self
+                .compression
+                .subtract(&own[1..], &mut values[self.shard(to)]);
+            read.map_err(|_| self.malformed(group, group.rank()))?;
+        }
+        Ok(())
+    }
+
+    /// Adds up what all have for this rank's shard, `own` among them, and compresses the sum to
+    /// where that which was sent was.
+    fn reduce(
+        &self,
+        group: &mut Group,
+        own: &[f32],
+        parts: &mut Parts,
+        kept: Option<&mut [f32]>,
+    ) -> Result<(), OperationError> {
+        let length = self.lengths[self.rank];
+        let from_others = &parts.received[..length * (self.world - 1)];
+        let shards = Rank::all(group.world()).filter(|rank| *rank != group.rank());
+        let mut shards = shards
+            .zip(from_others.chunks_exact(length))
+            .map(|(from, bytes)| Shard {
+                from,
+                bytes: &bytes[1..],
+            });
+        let contributions = Contributions {
+            before: shards.by_ref().take(self.rank).collect(),
+            own,
+            behind: shards.collect(),
+        };
+        let (flag, bytes) = parts.sent[..length].split_at_mut(1);
+        let noise = self.noise(1, 0);
+        let sum = self
+            .compression
+            .compress_sum(&contributions, bytes, noise, kept);
+        flag[0] = match sum.map_err(|from| self.malformed(group, from))? {
+            Sum::Finite => self.compression.code(),
+            Sum::OwnNotFinite => NOT_FINITE,
+            Sum::NotFinite => SUM_NOT_FINITE,
+        };
+        Ok(())
     }
 
     /// Replaces `result` by the sums of all shards.
     fn gather(
         &self,
         group: &mut Group,
-        reduced: &[u8],
+        parts: Parts,
         result: &mut [f32],
     ) -> Result<(), OperationError> {
-        let mut all = vec![0; self.lengths.iter().sum()];
-        group.all_gather_uneven(reduced, &mut all, &self.lengths)?;
-        let flag = |from: usize| all[self.lengths[..from].iter().sum::<usize>()];
-        self.check_flags(flag, |rank| OperationError::SumNotFinite { rank })?;
-        self.read_shards(group, &all, result)
-    }
-
-    /// Replaces `values` by those of all shards.
-    fn read_shards(
-        &self,
-        group: &mut Group,
-        bytes: &[u8],
-        values: &mut [f32],
-    ) -> Result<(), OperationError> {
-        let mut rest = bytes;
-        for rank in Rank::all(group.world()) {
-            let (own, behind) = rest.split_at(self.lengths[rank.index()]);
+        let total = self.lengths.iter().sum();
+        let (sum, mut all) = (&parts.sent[..self.lengths[self.rank]], parts.received);
+        all.truncate(total);
+        group.all_gather_uneven(sum, &mut all, &self.lengths)?;
+        let mut shards = Vec::with_capacity(self.world);
+        let mut rest = all.as_slice();
+        for length in &self.lengths {
+            let (own, behind) = rest.split_at(*length);
             rest = behind;
+            shards.push(own);
+        }
+        let flags: Vec<u8> = shards.iter().map(|bytes| bytes[0]).collect();
+        self.check_flags(&flags)?;
+        for (rank, bytes) in Rank::all(group.world()).zip(shards) {
             let shard = self.shard(rank.index());
-            let read = self.compression.expand(&own[1..], &mut values[shard]);
+            let read = self.compression.expand(&bytes[1..], &mut result[shard]);
             read.map_err(|_| self.malformed(group, rank))?;
         }
         Ok(())
@@ -217,25 +287,22 @@ impl Exchange {
         ))
     }
 
-    fn check_flags(
-        &self,
-        flag: impl Fn(usize) -> u8,
-        not_finite: impl Fn(Rank) -> OperationError,
-    ) -> Result<(), OperationError> {
-        let ranks = || (0_u32..).map(Rank::new).take(self.world);
-        if let Some(rank) = ranks().find(|rank| flag(rank.index()) == NOT_FINITE) {
-            return Err(not_finite(rank));
+    /// What the ranks' flags, one each, say is wrong: the same on all ranks.
+    fn check_flags(&self, flags: &[u8]) -> Result<(), OperationError> {
+        let first = |wrong: &dyn Fn(u8) -> bool| {
+            let mut ranks = (0_u32..).map(Rank::new).zip(flags);
+            ranks.find(|(_, flag)| wrong(**flag)).map(|(rank, _)| rank)
+        };
+        if let Some(rank) = first(&|flag| flag == NOT_FINITE) {
+            return Err(OperationError::NotFinite { rank });
         }
-        match ranks().find(|rank| flag(rank.index()) != flag(0)) {
+        if let Some(rank) = first(&|flag| flag == SUM_NOT_FINITE) {
+            return Err(OperationError::SumNotFinite { rank });
+        }
+        match first(&|flag| flag != flags[0]) {
             Some(peer) => Err(OperationError::CompressionDiffers { peer }),
             None => Ok(()),
         }
-    }
-
-    fn compress(&self, values: &[f32], bytes: &mut [u8], noise: Noise) {
-        let (flag, bytes) = bytes.split_at_mut(1);
-        flag[0] = self.compression.code();
-        self.compression.compress(values, bytes, noise);
     }
 
     fn noise(&self, stage: u64, first: usize) -> Noise {
@@ -246,11 +313,4 @@ impl Exchange {
             first as u64,
         ])
     }
-}
-
-fn is_finite(values: &[f32]) -> bool {
-    // To the end, several at a time: nearly always all are.
-    values
-        .iter()
-        .fold(true, |all, value| all & value.is_finite())
 }
