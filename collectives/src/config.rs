@@ -335,7 +335,9 @@ impl Timeouts {
         self.silence
     }
 
-    /// How long one operation may take, the wait for the slowest rank included. Default: 300 s.
+    /// How long an operation waits while not a byte of it comes or goes, or up to a quarter longer:
+    /// by so much the slowest rank may be late. As long as bytes move, however slowly, it goes on.
+    /// Default: 300 s.
     #[must_use]
     pub fn operation(&self) -> Duration {
         self.operation

@@ -236,7 +236,8 @@ impl Group {
         self.settled().communication = communication;
     }
 
-    /// Changes how long operations wait; the times of a connection's life are set when joining.
+    /// Changes [how long operations wait](crate::Timeouts::operation); the times of a connection's
+    /// life are set when joining.
     pub fn set_operation_timeout(&mut self, operation: Duration) {
         let mut session = self.settled();
         session.timeouts = session.timeouts.with_operation(operation);

@@ -10,6 +10,7 @@ use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -63,17 +64,44 @@ pub(crate) struct Links {
 }
 
 /// The streams to the others.
-pub(crate) struct LinkWriters(Vec<Option<Outgoing>>);
+pub(crate) struct LinkWriters {
+    streams: Vec<Option<Outgoing>>,
+    traffic: Traffic,
+}
 
 /// The streams from the others.
-pub(crate) struct LinkReaders(Vec<Option<Incoming>>);
+pub(crate) struct LinkReaders {
+    streams: Vec<Option<Incoming>>,
+    traffic: Traffic,
+}
+
+/// Bytes that have gone over a rank's streams in either direction, for whoever looks on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Traffic(Arc<AtomicU64>);
+
+impl Traffic {
+    fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 impl Links {
     pub(crate) fn new(streams: impl IntoIterator<Item = Option<(Outgoing, Incoming)>>) -> Self {
         let (outgoing, incoming) = streams.into_iter().map(Option::unzip).unzip();
+        let traffic = Traffic::default();
         Self {
-            outgoing: LinkWriters(outgoing),
-            incoming: LinkReaders(incoming),
+            outgoing: LinkWriters {
+                streams: outgoing,
+                traffic: traffic.clone(),
+            },
+            incoming: LinkReaders {
+                streams: incoming,
+                traffic,
+            },
             connector: None,
             unopened: 0,
             closable: BTreeMap::new(),
@@ -89,6 +117,10 @@ impl Links {
         }
     }
 
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.outgoing.traffic
+    }
+
     /// Opens the streams to these ranks that are not open, all at once. They stay open as long as
     /// what is returned lives.
     pub(crate) async fn reach(
@@ -102,7 +134,7 @@ impl Links {
         };
         let mut missing = peers();
         let mut all_held = self.hold(&missing, wait).await;
-        missing.retain(|rank| self.outgoing.0[rank.index()].is_none());
+        missing.retain(|rank| self.outgoing.streams[rank.index()].is_none());
         // Ends with this, and with it all that is half done.
         let mut opening = JoinSet::new();
         for rank in missing.iter().copied() {
@@ -113,8 +145,8 @@ impl Links {
             wait.waits_for(*rank);
             let opened = opening.join_next().await.and_then(Result::ok);
             let (rank, connected) = opened.ok_or(Failure::LinkBroken(*rank))?;
-            self.outgoing.0[rank.index()] = Some(connected.outgoing);
-            self.incoming.0[rank.index()] = Some(connected.incoming);
+            self.outgoing.streams[rank.index()] = Some(connected.outgoing);
+            self.incoming.streams[rank.index()] = Some(connected.incoming);
             self.unopened -= 1;
             if let Some(held) = connected.held {
                 self.closable.insert(rank, held.connection().clone());
@@ -140,8 +172,8 @@ impl Links {
         let closed: Vec<Rank> = closed.map(|(rank, _)| *rank).collect();
         for rank in closed {
             self.closable.remove(&rank);
-            self.outgoing.0[rank.index()] = None;
-            self.incoming.0[rank.index()] = None;
+            self.outgoing.streams[rank.index()] = None;
+            self.incoming.streams[rank.index()] = None;
             self.unopened += 1;
         }
         all_held
@@ -150,11 +182,20 @@ impl Links {
 
 impl LinkWriters {
     pub(crate) async fn send(&mut self, to: Rank, bytes: &[u8]) -> Result<(), Failure> {
-        let stream = self.0[to.index()].as_mut().ok_or(Failure::LinkBroken(to))?;
-        stream
-            .write_all(bytes)
-            .await
-            .map_err(|_| Failure::LinkBroken(to))
+        let stream = self.streams[to.index()]
+            .as_mut()
+            .ok_or(Failure::LinkBroken(to))?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match stream.write(rest).await {
+                Ok(more @ 1..) => {
+                    rest = &rest[more..];
+                    self.traffic.add(more);
+                }
+                Ok(0) | Err(_) => return Err(Failure::LinkBroken(to)),
+            }
+        }
+        Ok(())
     }
 
     /// Sends a part of a buffer that is borrowed only while bytes are handed over.
@@ -164,14 +205,19 @@ impl LinkWriters {
         buffer: &RefCell<&mut [u8]>,
         part: Range<usize>,
     ) -> Result<(), Failure> {
-        let stream = self.0[to.index()].as_mut().ok_or(Failure::LinkBroken(to))?;
+        let stream = self.streams[to.index()]
+            .as_mut()
+            .ok_or(Failure::LinkBroken(to))?;
         let mut sent = 0;
         poll_fn(|context| {
             let buffer = buffer.borrow();
             let bytes = &buffer[part.clone()];
             while sent < bytes.len() {
                 match ready!(Pin::new(&mut *stream).poll_write(context, &bytes[sent..])) {
-                    Ok(more @ 1..) => sent += more,
+                    Ok(more @ 1..) => {
+                        sent += more;
+                        self.traffic.add(more);
+                    }
                     Ok(0) | Err(_) => return Poll::Ready(Err(Failure::LinkBroken(to))),
                 }
             }
@@ -184,14 +230,20 @@ impl LinkWriters {
 impl LinkReaders {
     /// Fills the whole of `into`.
     pub(crate) async fn receive(&mut self, from: Rank, into: &mut [u8]) -> Result<(), Failure> {
-        let stream = self.0[from.index()]
+        let stream = self.streams[from.index()]
             .as_mut()
             .ok_or(Failure::LinkBroken(from))?;
-        stream
-            .read_exact(into)
-            .await
-            .map(drop)
-            .map_err(|_| Failure::LinkBroken(from))
+        let mut rest = into;
+        while !rest.is_empty() {
+            match stream.read(rest).await {
+                Ok(more @ 1..) => {
+                    rest = &mut rest[more..];
+                    self.traffic.add(more);
+                }
+                Ok(0) | Err(_) => return Err(Failure::LinkBroken(from)),
+            }
+        }
+        Ok(())
     }
 
     /// Fills a part of a buffer that is borrowed only while bytes are taken over.
@@ -201,7 +253,7 @@ impl LinkReaders {
         buffer: &RefCell<&mut [u8]>,
         part: Range<usize>,
     ) -> Result<(), Failure> {
-        let stream = self.0[from.index()]
+        let stream = self.streams[from.index()]
             .as_mut()
             .ok_or(Failure::LinkBroken(from))?;
         let mut received = 0;
@@ -212,7 +264,10 @@ impl LinkReaders {
                 let mut rest = ReadBuf::new(&mut bytes[received..]);
                 let read = ready!(Pin::new(&mut *stream).poll_read(context, &mut rest));
                 match rest.filled().len() {
-                    more @ 1.. if read.is_ok() => received += more,
+                    more @ 1.. if read.is_ok() => {
+                        received += more;
+                        self.traffic.add(more);
+                    }
                     _ => return Poll::Ready(Err(Failure::LinkBroken(from))),
                 }
             }

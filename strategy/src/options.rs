@@ -72,7 +72,8 @@ impl CommunicationOptions {
         self
     }
 
-    /// Changes how long one operation may take, and leaves the other times as they are.
+    /// Changes how long an operation waits while not a byte of it comes or goes, and leaves the
+    /// other times as they are.
     #[must_use]
     #[doc(alias = "timeout_seconds")]
     pub fn with_operation_timeout(mut self, operation: Duration) -> Self {

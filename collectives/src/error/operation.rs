@@ -84,7 +84,7 @@ pub enum OperationError {
     },
     /// An operation was not finished in time, though nobody is known to be dead.
     #[error(
-        "{call} was not finished within {waited:.1?}: {rank} waits for {peer}, which is alive but does not answer; is it in another call, or slower than the operation time-out?"
+        "{call} has come no further for {waited:.1?}: {rank} waits for {peer}, which is alive but does not answer; is it in another call, or slower than the operation time-out?"
     )]
     TimedOut {
         /// The operation.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use meshwork_accel::Element;
 use tokio::time::timeout;
 
-use super::Links;
 use super::hierarchy::{Hierarchy, Planned};
 use super::operation::{BytesWork, CallGraph, LinkOperation, Route, Scratch, WaitState};
+use super::{Links, Traffic};
 use crate::communication::SMALL_WORLD;
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
@@ -232,9 +232,47 @@ impl LinkMedium {
             ring: self.ring.as_ref(),
             wait: &wait,
         };
+        let traffic = self.links.traffic().clone();
         let (links, scratch) = (&mut self.links, &mut self.scratch);
         let running = pin!(run(&operation, links, scratch));
+        let running = while_moving(&traffic, conditions.limit, running);
         until_over(conditions, request, &wait, running)
+    }
+}
+
+/// Into how many parts the time without a byte is cut; it may be longer by one of them.
+const WINDOWS: u32 = 4;
+
+/// Drives an operation until it is done, or for so long no byte has gone over any stream.
+async fn while_moving(
+    traffic: &Traffic,
+    limit: Duration,
+    mut running: Pin<&mut dyn Future<Output = Result<(), Failure>>>,
+) -> Option<Result<(), Failure>> {
+    let mut stillness = Stillness::default();
+    while !stillness.is_over(traffic.bytes()) {
+        if let Ok(done) = timeout(limit / WINDOWS, running.as_mut()).await {
+            return Some(done);
+        }
+    }
+    None
+}
+
+/// Since when no byte has gone over any stream, in parts of the time that is allowed.
+#[derive(Debug, Default)]
+struct Stillness {
+    last: Option<u64>,
+    windows: u32,
+}
+
+impl Stillness {
+    /// Whether the time is up, at the beginning and after each part of it.
+    fn is_over(&mut self, bytes: u64) -> bool {
+        self.windows = match self.last.replace(bytes) {
+            Some(last) if last == bytes => self.windows + 1,
+            Some(_) | None => 0,
+        };
+        self.windows == WINDOWS
     }
 }
 
@@ -243,15 +281,13 @@ fn until_over(
     conditions: &Conditions<'_>,
     request: &Request,
     wait: &WaitState,
-    running: Pin<&mut dyn Future<Output = Result<(), Failure>>>,
+    running: impl Future<Output = Option<Result<(), Failure>>>,
 ) -> Result<(), Failure> {
     let mut failure = conditions.failure.clone();
     conditions.context.driver.carry_out(async {
         tokio::select! {
             biased;
-            done = timeout(conditions.limit, running) => {
-                done.unwrap_or_else(|_| Err(Failure::TimedOut(wait.awaited())))
-            }
+            done = running => done.unwrap_or_else(|| Err(Failure::TimedOut(wait.awaited()))),
             _ = failed(&mut failure) => Err(Failure::GroupOver),
             never = report_stalls(conditions, request, wait) => never,
         }
@@ -319,4 +355,21 @@ fn bytes(contract: &Contract) -> u64 {
 fn keeps_means_in_steps(contract: &Contract) -> bool {
     let keeps = |op| Order::Any.keeps_means(op, contract.element);
     contract.op.is_none_or(keeps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_may_take_as_long_as_bytes_come() {
+        let mut stillness = Stillness::default();
+        let mut looks = |bytes: &[u64]| -> Vec<bool> {
+            let looks = bytes.iter().map(|bytes| stillness.is_over(*bytes));
+            looks.collect()
+        };
+        assert_eq!(looks(&[0, 0, 0, 0, 1]), [false; 5]);
+        assert_eq!(looks(&[1, 1, 1, 2, 2, 2, 2]), [false; 7]);
+        assert_eq!(looks(&[2]), [true]);
+    }
 }

@@ -79,7 +79,7 @@ pub(crate) enum WaitError {
     Over,
     /// The rank whose flag it is has left.
     Closed,
-    /// The operation's time is up, while the rank at this place was awaited.
+    /// The rank at this place was awaited for the whole time that an operation may wait.
     TimedOut(usize),
 }
 
@@ -149,7 +149,8 @@ impl<'a> Waiter<'a> {
         if self.yield_core(flag, number, closed) {
             return Ok(());
         }
-        let since = self.since.get().unwrap_or_else(Instant::now);
+        let began = Instant::now();
+        let since = self.since.get().unwrap_or(began);
         self.since.set(Some(since));
         loop {
             let error = self.ended_early(closed);
@@ -160,13 +161,14 @@ impl<'a> Waiter<'a> {
             if let Some(error) = error {
                 return Err(error);
             }
-            let slept = since.elapsed();
-            let left = self.limit.saturating_sub(slept);
+            let left = self.limit.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Err(WaitError::TimedOut(awaited()));
             }
             self.observer.waits(awaited());
-            let sleep = slept.clamp(SLEEP, self.spin_policy.longest_sleep());
+            let sleep = since
+                .elapsed()
+                .clamp(SLEEP, self.spin_policy.longest_sleep());
             flag.sleep_until(number, left.min(sleep));
         }
     }

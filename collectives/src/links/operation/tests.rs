@@ -3,7 +3,7 @@
 
 mod collectives;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::time::Duration;
 
@@ -259,4 +259,24 @@ fn barrier_with_a_last_rank(world: u32, last: Rank, plan: Plan) {
         assert!(done.is_ok());
     }));
     assert_eq!(left.get(), world);
+}
+
+#[test]
+fn every_byte_that_moves_is_counted_on_both_ends() {
+    let mut ends = links(2, [4; 2]);
+    let (one, other) = (Rank::CHIEF, Rank::new(1));
+    let ended = together(Rank::all(2).zip(&mut ends).map(async |(me, links)| {
+        let mut bytes = [7; 60];
+        let buffer = RefCell::new(&mut bytes[..]);
+        if me == one {
+            links.outgoing.send(other, &[7; 40]).await?;
+            return links.outgoing.send_part(other, &buffer, 0..60).await;
+        }
+        links.incoming.receive(one, &mut [0; 40]).await?;
+        links.incoming.receive_part(one, &buffer, 0..60).await
+    }));
+    assert!(ended.iter().all(Result::is_ok), "{ended:?}");
+    for links in ends {
+        assert_eq!(links.traffic().bytes(), 100);
+    }
 }

@@ -1,7 +1,7 @@
 //! Every operation by every algorithm, in every small world: with the right values, and with the
 //! peers that were told before.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::{CALL_GRAPHS, CallGraph, LinkOperation, Scratch, WaitState, links, to
 use crate::Rank;
 use crate::contract::{Contract, Kind};
 use crate::links::operation::Route;
-use crate::links::{Incoming, LinkReaders, LinkWriters, Links, Outgoing};
+use crate::links::{Incoming, Links, Outgoing};
 use crate::operation::{OnArrival, ReceiveBlock, Request, SendBlocks, Transfer, Work};
 use crate::schedule::Algorithm;
 
@@ -77,17 +77,11 @@ impl AsyncRead for Watched<Incoming> {
 }
 
 fn watched(links: Links, touched: &Touched) -> Links {
-    let outgoing = Watched::all(links.outgoing.0, touched);
+    let outgoing = Watched::all(links.outgoing.streams, touched);
     let outgoing = outgoing.map(|end| Some(Box::new(end?) as Outgoing));
-    let incoming = Watched::all(links.incoming.0, touched);
+    let incoming = Watched::all(links.incoming.streams, touched);
     let incoming = incoming.map(|end| Some(Box::new(end?) as Incoming));
-    Links {
-        outgoing: LinkWriters(outgoing.collect()),
-        incoming: LinkReaders(incoming.collect()),
-        connector: None,
-        unopened: 0,
-        closable: BTreeMap::new(),
-    }
+    Links::new(outgoing.zip(incoming).map(|(to, from)| to.zip(from)))
 }
 
 /// One operation, and the length of each rank's block.
