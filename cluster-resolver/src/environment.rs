@@ -49,13 +49,15 @@ impl EnvironmentResolver {
         Self { variables }
     }
 
-    /// Whether any of the variables is there: for a program that starts workers itself where nobody
-    /// else has started it as one.
+    /// Whether any of the variables is there, or `MESHWORK_SEEDS`, which a process has that joins
+    /// workers whom it has no list of: for a program that starts workers itself where nobody else
+    /// has started it as one.
     #[must_use]
     pub fn is_described(&self) -> bool {
         let variables = self.variables.snapshot();
+        let is_set = |name: &str| !matches!(variables.read(name), Ok(None));
         let is_shown = |starter: &Starter| !matches!(starter.shown(&variables), Ok(None));
-        !matches!(variables.read("TF_CONFIG"), Ok(None)) || STARTERS.iter().any(is_shown)
+        is_set("TF_CONFIG") || is_set("MESHWORK_SEEDS") || STARTERS.iter().any(is_shown)
     }
 }
 
@@ -179,6 +181,7 @@ mod tests {
         assert!(!resolver(&[("WORLD_SIZE", "")]).is_described());
         assert!(resolver(&TORCH).is_described());
         assert!(resolver(&[("TF_CONFIG", "")]).is_described());
+        assert!(resolver(&[("MESHWORK_SEEDS", "a:1")]).is_described());
     }
 
     #[test]

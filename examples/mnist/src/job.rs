@@ -88,7 +88,7 @@ fn work(args: &Args) -> Result<(), Error> {
     let keep = args.checkpoint.as_deref().map(Keep::new).transpose()?;
     // First of all, so that the others know soon whether this worker lives.
     let mut strategy = match JoinMode::from_env()? {
-        // Whoever started this process starts workers again that fail.
+        // Workers come and go.
         Some(_) => MultiWorkerMirroredStrategy::elastic_from_env(),
         None => MultiWorkerMirroredStrategy::from_env(),
     }?;

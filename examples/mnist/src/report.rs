@@ -113,11 +113,14 @@ impl Reporter {
         if change.epoch() > 1 {
             self.log = Log::GoneOnWith;
         }
-        let workers = strategy.num_replicas_in_sync();
+        let workers = Sharers::Workers(strategy.num_replicas_in_sync());
         let line = match change.cause() {
-            Some(cause) => format!("{cause}; {workers} workers go on"),
+            Some(cause) if strategy.num_replicas_in_sync() == 1 => {
+                format!("{cause}; {workers} goes on")
+            }
+            Some(cause) => format!("{cause}; {workers} go on"),
             None if change.epoch() > 1 && strategy.is_chief() => {
-                format!("{workers} workers train, with a new one")
+                format!("{workers} train, with a new one")
             }
             None => return,
         };

@@ -2,6 +2,8 @@
 
 #[path = "cli/digits.rs"]
 mod digits;
+#[path = "cli/growth.rs"]
+mod growth;
 #[path = "cli/launchers.rs"]
 mod launchers;
 

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 fn work(args: &Args) -> Result<(), Error> {
     // First of all, so that the others know soon whether this worker lives.
     let strategy = match (args.exchange()?.method, JoinMode::from_env()?) {
-        // Whoever started this process starts workers again that fail.
+        // Workers come and go.
         (Method::Local | Method::Diloco | Method::Streaming, Some(_)) => {
             MultiWorkerMirroredStrategy::elastic_from_env()
         }

@@ -32,7 +32,7 @@ pub enum JoinMode {
     /// met, or does not come within [`Timeouts::join`]. Of a job that begins with fewer workers
     /// than are listed, the others come in later all the same.
     Founding,
-    /// In the place of one that was lost, while the others train.
+    /// In the place of one that was lost, or as one more, while the others train.
     Late,
 }
 
@@ -172,16 +172,22 @@ impl JoinMode {
         }
     }
 
-    /// As the launcher says in `MESHWORK_RESTARTS`; `None` if it says nothing, as it does where it
-    /// starts no worker again.
+    /// As the environment says; `None` if it does not speak of workers that come and go.
+    ///
+    /// `MESHWORK_SEEDS` makes a newcomer of this process; the launcher sets `MESHWORK_RESTARTS` where
+    /// it starts workers again; and with `MESHWORK_WORKERS` a job may grow.
     ///
     /// # Errors
-    /// [`Error::Group`] for a text that is no number.
+    /// [`Error::Group`] for restarts that are no number.
     pub fn from_env() -> Result<Option<Self>, Error> {
-        let value = env::var_os(GroupConfig::RESTARTS_ENV);
-        value
-            .map(|value| Self::after(&value.to_string_lossy()))
-            .transpose()
+        if env::var_os(GroupConfig::SEEDS_ENV).is_some() {
+            return Ok(Some(Self::Late));
+        }
+        if let Some(restarts) = env::var_os(GroupConfig::RESTARTS_ENV) {
+            return Self::after(&restarts.to_string_lossy()).map(Some);
+        }
+        let may_grow = env::var_os(GroupConfig::WORKERS_ENV).is_some();
+        Ok(may_grow.then_some(Self::Founding))
     }
 
     fn after(restarts: &str) -> Result<Self, Error> {
