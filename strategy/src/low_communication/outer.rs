@@ -7,7 +7,7 @@ use meshwork_collectives::{MeasuredLinks, Rank};
 
 use super::LowCommunication;
 use super::clock::Clock;
-use super::exchange::{self, How, Started};
+use super::exchange::{self, How, Started, Traffic};
 use super::links::Fastest;
 use super::rounds::{Rounds, check_count};
 use super::standing::Progress;
@@ -37,7 +37,8 @@ pub struct OuterOptimizer {
     pub(super) waited: Duration,
     outer_steps: u64,
     excluded: Option<Rank>,
-    bytes: u64,
+    resets: u64,
+    traffic: Traffic,
 }
 
 impl OuterOptimizer {
@@ -83,7 +84,8 @@ impl OuterOptimizer {
             waited: Duration::ZERO,
             outer_steps: 0,
             excluded: None,
-            bytes: 0,
+            resets: 0,
+            traffic: Traffic::default(),
         };
         match outer.assemble(strategy) {
             Err(error) if strategy.is_elastic() => outer.recover(strategy, error)?,
@@ -134,6 +136,8 @@ impl OuterOptimizer {
         self.recover_if_over(strategy)?;
         while self.rounds.step < after {
             let begun = self.rounds.advance(parameters);
+            let is_excluded = self.rounds.begin_anew_if_excluded(begun, parameters);
+            self.resets += u64::from(is_excluded);
             self.start_last(strategy, begun)?;
             while self.rounds.is_due() {
                 self.apply_first(strategy, parameters)?;
@@ -191,6 +195,14 @@ impl OuterOptimizer {
         self.excluded
     }
 
+    /// How often all parameters of this worker were set to those that all agree on, as its
+    /// difference was not finite: see [`NotFinite::Exclude`](super::NotFinite::Exclude), which has
+    /// an example.
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        self.resets
+    }
+
     /// How long this worker has waited for exchanges, and for workers that came or went: inner
     /// steps did not go on meanwhile.
     #[must_use]
@@ -198,11 +210,17 @@ impl OuterOptimizer {
         self.waited
     }
 
-    /// Bytes of all differences that were exchanged, as they were compressed. A worker sends about
-    /// twice as many, less its own part.
+    /// Bytes of all differences that were exchanged, as they were compressed.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.traffic.bytes
+    }
+
+    /// Bytes that a worker sends for these, in the mean of all workers that there were each time:
+    /// of N, 2 (N - 1) / N times as many. What a network adds to them is not counted.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.traffic.sent
     }
 
     /// The time that was spent on inner steps.
@@ -227,11 +245,8 @@ impl OuterOptimizer {
                 continue;
             };
             let length = contribution.values.len();
-            let bytes = match compression {
-                None => length * size_of::<f32>(),
-                Some(compression) => compression.compressed_len(length),
-            };
-            self.bytes += bytes as u64;
+            let workers = strategy.group_mut().world();
+            self.traffic.count(length, compression, workers);
             let how = How {
                 residual: &self.rounds.residuals[exchange.fragment],
                 compression: compression.map(|one| one.for_call(exchange.began_after)),
