@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Rank;
 
 fn formats() -> impl Strategy<Value = Compression> {
     let rounding = prop_oneof![

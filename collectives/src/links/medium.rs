@@ -235,7 +235,7 @@ impl LinkMedium {
         let traffic = self.links.traffic().clone();
         let (links, scratch) = (&mut self.links, &mut self.scratch);
         let running = pin!(run(&operation, links, scratch));
-        let running = while_moving(&traffic, conditions.limit, running);
+        let running = while_moving(&traffic, conditions.limit, &wait, running);
         until_over(conditions, request, &wait, running)
     }
 }
@@ -247,15 +247,16 @@ const WINDOWS: u32 = 4;
 async fn while_moving(
     traffic: &Traffic,
     limit: Duration,
+    wait: &WaitState,
     mut running: Pin<&mut dyn Future<Output = Result<(), Failure>>>,
-) -> Option<Result<(), Failure>> {
+) -> Result<(), Failure> {
     let mut stillness = Stillness::default();
     while !stillness.is_over(traffic.bytes()) {
         if let Ok(done) = timeout(limit / WINDOWS, running.as_mut()).await {
-            return Some(done);
+            return done;
         }
     }
-    None
+    Err(Failure::TimedOut(wait.awaited()))
 }
 
 /// Since when no byte has gone over any stream, in parts of the time that is allowed.
@@ -281,13 +282,13 @@ fn until_over(
     conditions: &Conditions<'_>,
     request: &Request,
     wait: &WaitState,
-    running: impl Future<Output = Option<Result<(), Failure>>>,
+    running: impl Future<Output = Result<(), Failure>>,
 ) -> Result<(), Failure> {
     let mut failure = conditions.failure.clone();
     conditions.context.driver.carry_out(async {
         tokio::select! {
             biased;
-            done = running => done.unwrap_or_else(|| Err(Failure::TimedOut(wait.awaited()))),
+            done = running => done,
             _ = failed(&mut failure) => Err(Failure::GroupOver),
             never = report_stalls(conditions, request, wait) => never,
         }

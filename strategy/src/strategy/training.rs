@@ -174,8 +174,8 @@ impl JoinMode {
 
     /// As the environment says; `None` if it does not speak of workers that come and go.
     ///
-    /// `MESHWORK_SEEDS` makes a newcomer of this process; the launcher sets `MESHWORK_RESTARTS` where
-    /// it starts workers again; and with `MESHWORK_WORKERS` a job may grow.
+    /// `MESHWORK_SEEDS` makes a newcomer of this process; the launcher sets `MESHWORK_RESTARTS`
+    /// where it starts workers again; and with `MESHWORK_WORKERS` a job may grow.
     ///
     /// # Errors
     /// [`Error::Group`] for restarts that are no number.
