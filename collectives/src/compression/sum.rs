@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use multiversion::multiversion;
 
-use super::{Compression, Noise, is_finite};
+use super::{Compression, Malformed, Noise, is_finite};
 use crate::Rank;
 
 /// What all ranks have for one shard.

@@ -431,7 +431,9 @@ fn a_newcomer_that_dies_while_it_joins_costs_the_others_no_time_to_join() {
         });
         let founders: Vec<_> = founders.collect();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(asks_and_never_joins(&job, process_id));
+        let asks = asks_and_never_joins(&job, process_id);
+        let admitted = runtime.block_on(async { tokio::time::timeout(PATIENCE, asks).await });
+        admitted.expect("it is admitted in time");
         dying.kill().unwrap();
         let died = Instant::now();
         dying.wait().unwrap();
