@@ -15,6 +15,7 @@ mod accept;
 mod ask;
 mod call;
 mod callee;
+mod denials;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Processes that nobody has listed come into a group that runs, and those who may not do not.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 use crate::identity::{Identity, Role};
@@ -226,6 +226,75 @@ fn a_group_that_has_all_its_members_lets_nobody_in_and_says_so() {
         let waited = Duration::from_secs(1);
         let expected = Error::Join(JoinError::Full { most: 2, waited });
         assert_eq!(refused, expected);
+    });
+}
+
+/// A process of another job, which counts who calls it.
+async fn turns_away(endpoint: quinn::Endpoint, callers: Arc<AtomicUsize>) {
+    while let Some(incoming) = endpoint.accept().await {
+        callers.fetch_add(1, Ordering::SeqCst);
+        assert!(incoming.await.is_err());
+    }
+}
+
+/// One of its seeds is another job's by now; the other is a member that waits for a third, which is
+/// still at work, to agree on the next epoch.
+#[test]
+fn a_newcomer_that_a_stranger_turns_away_waits_for_members_that_are_between_epochs() {
+    let (job, turned_away) = (Job::new(Over::Quic, 3), Arc::new(AtomicUsize::new(0)));
+    let stranger = free_addresses(1).remove(0);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build();
+    let runtime = runtime.unwrap();
+    let identity = Identity::new(&JobSecret::generate().unwrap(), Role::Rank(Rank::CHIEF));
+    let server = quinn::ServerConfig::with_crypto(identity.unwrap().server());
+    let endpoint = {
+        let _runtime = runtime.enter();
+        quinn::Endpoint::server(server, stranger.parse().unwrap()).unwrap()
+    };
+    runtime.spawn(turns_away(endpoint, turned_away.clone()));
+    let mut groups = each(Rank::all(3), |rank| job.founder(rank, 3));
+    // It ends without a word.
+    drop(groups.pop());
+    let groups = each(groups, |mut group| {
+        assert!(group.barrier().unwrap_err().is_loss());
+        group
+    });
+    let seeds = [stranger, job.members[0].clone()];
+    let config = GroupConfig::newcomer(seeds, job.secret.clone()).unwrap();
+    let config = job.configured(config.with_timeouts(Timeouts::default().with_join(PATIENCE)));
+    let (begins, begun) = mpsc::channel();
+    thread::scope(|scope| {
+        let (config, turned_away) = (&config, &turned_away);
+        let newcomer = scope.spawn(move || {
+            begun.recv().unwrap();
+            let newcomer = Group::rejoin(config);
+            // Whoever waits to see it turned away does not wait for ever.
+            turned_away.fetch_add(1000, Ordering::SeqCst);
+            newcomer.unwrap()
+        });
+        let mut groups = each(groups, |mut group| {
+            match group.rank() {
+                Rank::CHIEF => begins.send(()).unwrap(),
+                _ => {
+                    while turned_away.load(Ordering::SeqCst) < 5 {
+                        thread::yield_now();
+                    }
+                }
+            }
+            group.shrink().unwrap();
+            while group.world() < 3 {
+                group.grow().unwrap();
+            }
+            group
+        });
+        groups.push(newcomer.join().unwrap());
+        each(groups, |mut group| {
+            reduces(&mut group);
+            group.leave().unwrap();
+        });
     });
 }
 

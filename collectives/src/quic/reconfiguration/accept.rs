@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use quinn::Incoming;
+use quinn::{Connection, Incoming, SendStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -33,6 +33,14 @@ impl Reconfiguration {
         }
     }
 
+    /// Tells a newcomer that members are here, who hear it once they are in the next epoch.
+    async fn put_off(&self, connection: Connection, mut send: SendStream) -> Result<(), NoMessage> {
+        control::write(&mut send, &Message::JoinRequest(self.join_request.clone())).await?;
+        // The other closes when it has read it.
+        connection.closed().await;
+        Ok(())
+    }
+
     /// Hears a caller out, if it belongs here. Others call again when they find nobody.
     async fn receive(
         &self,
@@ -62,6 +70,11 @@ impl Reconfiguration {
             0 => join_request.epoch > 0,
             epoch => join_request.epoch == epoch,
         };
+        if proved && self.join_request.epoch > 0 && join_request.epoch == 0 {
+            // Whoever does not close is not waited for long.
+            let _ = timeout(permit.patience(), self.put_off(connection, send)).await;
+            return Ok(());
+        }
         if !proved || !belongs {
             return Ok(());
         }

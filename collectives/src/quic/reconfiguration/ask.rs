@@ -4,20 +4,23 @@
 //!   newcomer ── join request ──────────────────────────> any member
 //!            <── directory: where all members are ─────  or: refused, and why
 //!            <── decided, if that has been missed ─────
+//!            <── join request: it is between two epochs
 //! ```
 //!
 //! One member that hears it is enough: the members tell each other when they grow. Whoever is asked
-//! may die, so others are too, and those that the answers name.
+//! may die, so others are too, and those that the answers name. An address may be one that the job
+//! has left and another job has taken: `denials` says when such answers leave no hope.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quinn::Connection;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::Reconfiguration;
+use super::denials::{Answer, Denials};
 use crate::JoinError;
 use crate::agreement::{Event, MemberId};
 use crate::identity::{Distrust, Role, distrust};
@@ -43,34 +46,31 @@ struct Seed {
     address: SocketAddr,
 }
 
-/// What came of asking.
-#[derive(Debug)]
-enum Answer {
-    /// This process waits to be let in, or is.
-    Noted,
-    /// It never will be by this one.
-    Denied(JoinError),
-    /// Nobody listens there, or who does is busy, or waits itself.
-    Nobody,
+/// Whom to ask in a round.
+struct Round {
+    seeds: Vec<Seed>,
+    /// Whether a name has no address at the moment.
+    unresolved: bool,
+    /// Rounds in which everybody is asked.
+    of_all: usize,
 }
 
 impl Reconfiguration {
     /// Asks until this is dropped, or returns why there is no hope: all who answered have refused.
     pub(super) async fn ask(self: Arc<Self>) -> JoinError {
+        let timeouts = self.node.config.timeouts();
+        let mut denials = Denials::new(timeouts.silence().min(timeouts.join() / 2));
         let mut pause = PAUSE;
-        for round in 0_usize.. {
-            let mut answers = JoinSet::new();
-            for seed in self.some_seeds(round).await {
+        for number in 0_usize.. {
+            let round = self.round(number).await;
+            let mut asked = JoinSet::new();
+            for seed in round.seeds {
                 let own = self.clone();
-                spawn_in(&mut answers, async move { own.ask_one(seed).await });
+                spawn_in(&mut asked, async move { own.ask_one(seed).await });
             }
-            let answers = answers.join_all().await;
-            let noted = answers.iter().any(|answer| matches!(answer, Answer::Noted));
-            let denied = answers.into_iter().find_map(|answer| match answer {
-                Answer::Denied(error) => Some(error),
-                Answer::Noted | Answer::Nobody => None,
-            });
-            if let Some(error) = denied.filter(|_| !noted) {
+            let mut answers = asked.join_all().await;
+            answers.extend(round.unresolved.then_some(Answer::Nobody));
+            if let Some(error) = denials.hear(Instant::now(), answers, round.of_all) {
                 return error;
             }
             sleep(pause).await;
@@ -95,8 +95,10 @@ impl Reconfiguration {
             Ok(connection) => connection,
             Err(error) => {
                 return match distrust(&error) {
-                    Some(Distrust::OtherJob) => Answer::Denied(JoinError::SeedOfOtherJob { seed }),
-                    Some(Distrust::Expired) => Answer::Denied(JoinError::SeedExpired { seed }),
+                    Some(Distrust::OtherJob) => {
+                        Answer::Stranger(JoinError::SeedOfOtherJob { seed })
+                    }
+                    Some(Distrust::Expired) => Answer::Stranger(JoinError::SeedExpired { seed }),
                     None => Answer::Nobody,
                 };
             }
@@ -130,6 +132,7 @@ impl Reconfiguration {
                     let _ = self.events.send(Event::Decided(decision)).await;
                     return Answer::Noted;
                 }
+                Ok(Message::JoinRequest(member)) if member.epoch > 0 => return Answer::Between,
                 Ok(Message::Refusal(refusal)) => {
                     let reason = refusal.into();
                     return Answer::Denied(JoinError::Denied { seed, reason });
@@ -149,34 +152,40 @@ impl Reconfiguration {
 
     /// Members that are asked in a round: some that were given first, and some others that are
     /// known.
-    async fn some_seeds(&self, round: usize) -> Vec<Seed> {
-        let Ok(own) = self.node.endpoint.local_addr() else {
-            return Vec::new();
-        };
-        let given = some_of(self.node.config.seeds(), round);
-        let mut names: Vec<(Role, String)> =
-            given.map(|seed| (Role::Member, seed.clone())).collect();
+    async fn round(&self, number: usize) -> Round {
+        let given = self.node.config.seeds();
         let known = self.known_members();
-        names.extend(some_of(&known, round).filter_map(|member_id| {
+        let names = some_of(given, number).map(|seed| (Role::Member, seed.clone()));
+        let mut names: Vec<(Role, String)> = names.collect();
+        names.extend(some_of(&known, number).filter_map(|member_id| {
             let address = self.node.address(*member_id)?;
             Some((self.node.role(*member_id), address))
         }));
-        let mut seeds: Vec<Seed> = Vec::new();
+        let mut round = Round {
+            seeds: Vec::new(),
+            unresolved: false,
+            of_all: rounds_of(given.len().max(known.len())),
+        };
+        let Ok(own) = self.node.endpoint.local_addr() else {
+            return round;
+        };
         for (role, name) in names {
             // One that cannot be resolved yet, as while a cluster starts, is tried again.
             let Ok(found) = tokio::net::lookup_host(&name).await else {
+                round.unresolved = true;
                 continue;
             };
             let reached = found.filter(|address| address.is_ipv4() == own.is_ipv4());
             let reached: Vec<_> = reached.collect();
-            for &address in some_of(&reached, round).filter(|address| **address != own) {
-                if seeds.iter().all(|seed| seed.address != address) {
-                    seeds.push(Seed { role, address });
+            round.of_all = round.of_all.max(rounds_of(reached.len()));
+            for &address in some_of(&reached, number).filter(|address| **address != own) {
+                if round.seeds.iter().all(|seed| seed.address != address) {
+                    round.seeds.push(Seed { role, address });
                 }
             }
         }
-        seeds.truncate(2 * ASKED);
-        seeds
+        round.seeds.truncate(2 * ASKED);
+        round
     }
 
     /// All whose addresses are known, but this process.
@@ -188,6 +197,11 @@ impl Reconfiguration {
         known.retain(|member_id| *member_id != self.node.me.member_id);
         known
     }
+}
+
+/// Rounds in which so many are asked.
+fn rounds_of(len: usize) -> usize {
+    len.div_ceil(ASKED)
 }
 
 /// As many as are asked at a time, in each round the next ones.
