@@ -25,7 +25,7 @@ pub use loss::LossCause;
 pub use member::Member;
 pub use operation::OperationError;
 pub use refusal::{Refusal, RelayRefusal};
-pub use system::SystemError;
+pub use system::{FileLimit, SystemError};
 pub use unauthenticated::{UnauthenticatedCause, UnauthenticatedPeer};
 pub use wire::WireError;
 

@@ -196,8 +196,9 @@ pub use config::{Congestion, GroupConfig, Network, Timeouts, Transport};
 pub use contract::Call;
 pub use data_transport::DataTransport;
 pub use error::{
-    CertificateProblem, ConfigError, Error, JoinError, LossCause, Member, OperationError, Refusal,
-    RelayRefusal, SystemError, UnauthenticatedCause, UnauthenticatedPeer, fmt_with_causes,
+    CertificateProblem, ConfigError, Error, FileLimit, JoinError, LossCause, Member,
+    OperationError, Refusal, RelayRefusal, SystemError, UnauthenticatedCause, UnauthenticatedPeer,
+    fmt_with_causes,
 };
 pub use group::{
     CommunicatorScope, DeviceGroup, DeviceRoute, Epoch, ErrorFeedback, FallbackReason, Group,

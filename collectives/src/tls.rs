@@ -20,6 +20,6 @@ mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use adversary::meddle;
 pub(crate) use handshake::{Failed, accept, connect};
-pub(crate) use socket::{dial, listen, tune};
+pub(crate) use socket::{dial, listen, somebody_waits, tune};
 #[cfg(all(test, target_os = "linux", not(meshwork_portable)))]
 pub(crate) use stream::Secured;

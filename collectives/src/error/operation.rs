@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::loss::{Completed, Told};
-use super::{JoinError, LossCause, Member, SystemError, WireError, show_the_sentence};
+use super::{FileLimit, JoinError, LossCause, Member, SystemError, WireError, show_the_sentence};
 use crate::Rank;
 use crate::contract::Call;
 
@@ -137,6 +137,16 @@ pub enum OperationError {
         /// What the system said.
         kind: io::ErrorKind,
     },
+    /// This rank may not open a file that it needs, and has waited in vain for others to be closed.
+    #[error("{rank} cannot open a file for {what}: {limit}")]
+    OpenFiles {
+        /// This rank.
+        rank: Rank,
+        /// What takes it.
+        what: &'static str,
+        /// What stands against it.
+        limit: FileLimit,
+    },
     /// The op of a reduction means nothing for its elements, or the buffers of a call hold elements
     /// of different types; nothing was sent.
     #[error(transparent)]
@@ -257,6 +267,7 @@ impl OperationError {
     pub fn rank_at_fault(&self) -> Option<Rank> {
         match self {
             Self::RankLost { peer, .. } | Self::Aborted { peer, .. } => Some(peer.rank()),
+            Self::OpenFiles { rank, .. } => Some(*rank),
             Self::TimedOut { peer, .. }
             | Self::Protocol { peer, .. }
             | Self::Memory { peer, .. }
@@ -279,6 +290,7 @@ impl OperationError {
             | Self::TimedOut { .. }
             | Self::Device { .. }
             | Self::Memory { .. }
+            | Self::OpenFiles { .. }
             | Self::System(_) => true,
             Self::Join(error) => error.is_retryable(),
             Self::Aborted { .. }

@@ -1,3 +1,5 @@
+//! TCP: where a rank listens, how it dials, and how connections are tuned.
+
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,6 +29,22 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     TcpListener::from_std(socket.into())
+}
+
+/// Whether a caller waits to be taken in. Without a file to spare, the kernel refuses to take one
+/// in before it looks whether there is one.
+#[cfg(unix)]
+pub(crate) fn somebody_waits(listener: &TcpListener) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let mut waits = [PollFd::new(listener, PollFlags::IN)];
+    poll(&mut waits, Some(&Timespec::default())).is_ok_and(|ready| ready == 1)
+}
+
+/// Not to be had here.
+#[cfg(not(unix))]
+pub(crate) fn somebody_waits(_: &TcpListener) -> bool {
+    true
 }
 
 /// Connects; how long that may take is the caller's affair.
@@ -82,6 +100,17 @@ mod tests {
             assert_eq!(timeout, Some(Duration::from_secs(6)));
             assert_eq!(socket.tcp_notsent_lowat().unwrap(), UNSENT);
         }
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_caller_waits_from_its_call_until_it_is_taken_in() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        assert!(!somebody_waits(&listener));
+        let _stream = dial(listener.local_addr().unwrap()).await.unwrap();
+        assert!(somebody_waits(&listener));
+        listener.accept().await.unwrap();
+        assert!(!somebody_waits(&listener));
     }
 
     #[tokio::test]

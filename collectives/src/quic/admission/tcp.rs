@@ -29,6 +29,7 @@ use zeroize::Zeroizing;
 use super::Admission;
 use super::accept::report;
 use crate::identity::{TCP_ALPN, distrust_over_tcp};
+use crate::open_files::{self, Shortage};
 use crate::quic::heads::BulkHead;
 use crate::quic::streams::{Arrivals, Data, unfinished};
 use crate::tasks::spawn_in;
@@ -48,6 +49,9 @@ const WAITING: usize = 1024;
 const REACHING: Duration = Duration::from_secs(5);
 /// The pause between two tries, and after a caller could not be taken in.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// What a file is for that a connection takes.
+const CONNECTION: &str = "a TLS connection with another rank";
 
 const PROOF_BYTES: usize = 32;
 /// Told apart by what they begin with, so that neither end can send the other's proof back.
@@ -137,13 +141,25 @@ pub(in crate::quic) async fn take_in(admission: Arc<Admission>, listener: Arc<Tc
     let member_ids = Arc::new(Semaphore::new(HALF_OPEN));
     // Ends with this, and with it all who are half done.
     let mut callers = JoinSet::new();
+    let mut shortage = Shortage::new(admission.me, CONNECTION, admission.reaching());
     while let Ok(place) = member_ids.clone().acquire_owned().await {
         while callers.try_join_next().is_some() {}
-        let Ok((stream, address)) = listener.accept().await else {
-            // The caller has gone, or this process has too many files open for the moment.
-            sleep(PAUSE).await;
-            continue;
+        let (stream, address) = match listener.accept().await {
+            Ok(caller) => caller,
+            Err(error) => {
+                match open_files::limit_reached(&error) {
+                    // Strangers call here too: only who needs the connection gives up.
+                    Some(limit) if tls::somebody_waits(&listener) => {
+                        let _ = shortage.refused(Instant::now().into_std(), limit);
+                    }
+                    // The caller has gone.
+                    Some(_) | None => shortage.is_over(),
+                }
+                sleep(PAUSE).await;
+                continue;
+            }
         };
+        shortage.is_over();
         let crowd = member_ids.available_permits() < HALF_OPEN / 2;
         let proving = if crowd { HURRY } else { PROVING };
         let admission = admission.clone();
@@ -294,6 +310,11 @@ impl Admission {
             lanes.insert(lane, data);
         }
         Ok(lanes.into_values().collect())
+    }
+
+    /// How long a member is tried.
+    fn reaching(&self) -> Duration {
+        REACHING.min(self.timeouts.join() / 2)
     }
 
     /// Tries one lane until it is there, or the time is up that began then.
