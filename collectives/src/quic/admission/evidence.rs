@@ -17,17 +17,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::net::UdpSocket;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{Admission, lock};
-use crate::Rank;
 use crate::host::{self, ProcessState, everywhere};
 use crate::membership::Event;
+use crate::open_files::{self, Shortage};
 use crate::quic::refusals::{Refusals, Refused};
 use crate::tasks::spawn;
+use crate::{OperationError, Rank};
 
 /// How long a refusal may be on its way; where none comes, a datagram has arrived or is lost.
 const REFUSAL: Duration = Duration::from_millis(100);
+/// What a file is for that watches a member.
+const WATCHING: &str = "watching the process of another rank";
 
 /// What a look at a member tells.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -120,18 +123,52 @@ impl Admission {
     /// finds out what its port is worth.
     pub(super) async fn watch(&self, rank: Rank, whereabouts: Whereabouts) -> Option<Event> {
         match whereabouts {
-            Whereabouts::Process(process) => match host::process_ended(process).await {
-                Ok(()) => {
-                    lock(&self.ended).insert(rank);
-                    Some(Event::Died(rank))
+            Whereabouts::Process(process) => {
+                let shortage = Shortage::new(self.me, WATCHING, self.timeouts.silence());
+                match watched(shortage, || host::process_ended(process)).await {
+                    Watched::Ended => {
+                        lock(&self.ended).insert(rank);
+                        Some(Event::Died(rank))
+                    }
+                    Watched::Refused => Some(Event::Unwatched(rank)),
+                    Watched::WithoutFile(error) => Some(Event::GiveUp(error)),
                 }
-                Err(_) => Some(Event::Unwatched(rank)),
-            },
+            }
             port @ Whereabouts::Port { .. } => {
                 port.test().await;
                 None
             }
         }
+    }
+}
+
+/// What came of watching a process.
+#[derive(Debug, Eq, PartialEq)]
+enum Watched {
+    Ended,
+    /// The kernel watches no processes.
+    Refused,
+    /// It may, but there was no file for it.
+    WithoutFile(OperationError),
+}
+
+/// Watches until the process has ended. Where a file is wanting, silence must not take its place:
+/// the other end counts on the kernel too, and sends no signs of life.
+async fn watched<W: Future<Output = io::Result<()>>>(
+    mut shortage: Shortage,
+    watch: impl Fn() -> W,
+) -> Watched {
+    loop {
+        let Err(error) = watch().await else {
+            return Watched::Ended;
+        };
+        let Some(limit) = open_files::limit_reached(&error) else {
+            return Watched::Refused;
+        };
+        if let Some(error) = shortage.refused(Instant::now(), limit) {
+            return Watched::WithoutFile(error);
+        }
+        sleep(Shortage::PAUSE).await;
     }
 }
 
@@ -151,6 +188,9 @@ async fn call(address: SocketAddr) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(unix)]
+    use std::cell::Cell;
+
     use super::*;
 
     fn port(address: SocketAddr) -> Whereabouts {
@@ -186,6 +226,51 @@ mod tests {
             misleading.store(true, Ordering::Relaxed);
         }
         assert_eq!(looked(whereabouts).await, "");
+    }
+
+    /// What comes of watching where so many tries fail for want of a file.
+    #[cfg(unix)]
+    async fn watched_after(fails: u32, then: io::Result<()>, patience: Duration) -> Watched {
+        let (left, then) = (Cell::new(fails), Cell::new(Some(then)));
+        let watch = || {
+            let fails = left.get() > 0;
+            left.set(left.get().saturating_sub(1));
+            std::future::ready(match fails {
+                true => Err(rustix::io::Errno::MFILE.into()),
+                false => then.take().unwrap(),
+            })
+        };
+        watched(Shortage::new(Rank::CHIEF, WATCHING, patience), watch).await
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_process_is_watched_as_soon_as_there_is_a_file_for_it() {
+        let patience = Duration::from_secs(60);
+        assert_eq!(watched_after(3, Ok(()), patience).await, Watched::Ended);
+        let refused = || Err(io::ErrorKind::Unsupported.into());
+        assert_eq!(
+            watched_after(0, refused(), patience).await,
+            Watched::Refused
+        );
+        assert_eq!(
+            watched_after(2, refused(), patience).await,
+            Watched::Refused
+        );
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_rank_that_cannot_watch_for_want_of_a_file_says_so_and_takes_nobody_for_lost() {
+        let watched = watched_after(u32::MAX, Ok(()), Duration::from_millis(100)).await;
+        let Watched::WithoutFile(error) = watched else {
+            panic!("{watched:?}");
+        };
+        let text = error.to_string();
+        assert!(
+            text.contains(WATCHING) && text.contains("'ulimit -n'"),
+            "{text}"
+        );
     }
 
     #[cfg(all(target_os = "linux", not(meshwork_portable)))]
