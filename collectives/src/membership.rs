@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::wire::{Abort, MemberRecord, Message, Ping, RecordBatch};
+use crate::wire::{Abort, Absence, MemberRecord, Message, Ping, RecordBatch};
 use crate::{LossCause, Member, OperationError, Rank, UnauthenticatedPeer, overlay};
 
 mod abort;
@@ -56,8 +56,8 @@ pub(crate) enum Event {
     Joined(Rank),
     /// A member has told what it knows of others.
     Records(RecordBatch),
-    /// These ranks have not come, says a member.
-    Absent(Vec<u32>),
+    /// These ranks have not come, and these processes were not let in, says a member.
+    Absent(Absence),
     /// A process asked to join and was not let in.
     Refused(UnauthenticatedPeer),
     /// This rank sent a sign of life.
@@ -255,10 +255,8 @@ impl Membership {
             Event::Joined(rank) => self.joined(now, rank, out),
             Event::Heard(rank) => self.heard(now, rank),
             Event::Records(batch) => self.hear_records(&batch, out),
-            Event::Absent(ranks) => self.hear_absent(now, &ranks, out),
-            Event::Refused(peer) => self
-                .strangers
-                .extend((self.strangers.len() < UNAUTHENTICATED).then_some(peer)),
+            Event::Absent(absence) => self.hear_absent(now, &absence, out),
+            Event::Refused(peer) => self.turned_away(peer, out),
             Event::Died(rank) => self.suspect(now, rank, LossCause::Died),
             Event::Stopped(rank) => self.stopped(now, rank),
             Event::Unwatched(rank) => {

@@ -1,10 +1,11 @@
 //! What stands on the wire: frames on data streams, messages on control streams.
 //!
 //! Both begin with a magic number, a version, a type and a length, all little-endian and checked
-//! before anything behind them is read. A frame's 48 bytes are laid out by hand, because they
-//! stand before every chunk; a message's body is rkyv, always validated, never trusted: rkyv
+//! before anything behind them is read. A frame's head is laid out by hand, because it
+//! stands before every chunk; a message's body is rkyv, always validated, never trusted: rkyv
 //! proves that the bytes are a value of the type, the caller checks that the value makes sense.
 
+mod absence;
 mod agreement_message;
 mod call;
 mod closing;
@@ -16,6 +17,7 @@ mod registration;
 mod routed;
 
 pub use crate::error::WireError;
+pub(crate) use absence::{Absence, Stranger};
 pub(crate) use agreement_message::{
     AgreementMessage, Ballot, Decision, MemberProcess, MemberState, Promises,
 };

@@ -157,7 +157,7 @@ impl Listener {
             Message::Goodbye => self.happens(membership::Event::Goodbye(by)),
             Message::Abort(abort) => self.happens(membership::Event::Aborted { by, abort }),
             Message::Records(batch) => self.happens(membership::Event::Records(batch)),
-            Message::Absent(ranks) => self.happens(membership::Event::Absent(ranks)),
+            Message::Absent(absence) => self.happens(membership::Event::Absent(absence)),
             // It goes to another rank, or opens streams.
             Message::Routed(routed) => drop(routed.message()),
             Message::OpenStreams(_) => {}

@@ -554,6 +554,25 @@ fn processes_of_different_clusters_refuse_each_other() {
     assert_eq!(refused[0].cause(), UnauthenticatedCause::Refused(*reason));
 }
 
+/// It ends at the first refusal, and has asked some of the others by then.
+#[test]
+fn why_a_process_of_another_cluster_was_refused_is_named_on_every_rank() {
+    let (members, secret) = (free_addresses(9), JobSecret::generate().unwrap());
+    let mut swapped = members.clone();
+    swapped.swap(2, 5);
+    let join = Timeouts::default().with_join(Duration::from_secs(5));
+    let last = Rank::new(8);
+    let errors = each(Rank::all(9), |rank| {
+        let view = if rank == last { &swapped } else { &members };
+        Group::connect(&config(view, rank, &secret).with_timeouts(join)).unwrap_err()
+    });
+    for error in errors.iter().map(Error::to_string) {
+        let named = error.contains("rank 8 (") || error.contains("refused rank 8");
+        let reason = error.contains(&Refusal::Members.to_string());
+        assert!(named && reason, "{error}");
+    }
+}
+
 #[test]
 fn a_second_process_of_one_rank_is_refused_and_the_group_goes_on() {
     let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());

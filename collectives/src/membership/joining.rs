@@ -4,13 +4,16 @@
 //!   a rank misses neighbours when time is short ── Absent ──> its neighbours, who pass on what is
 //!                                      new and tell whom they miss themselves; all name the union
 //! ```
+//!
+//! Whoever is refused ends at the first refusal, so often one rank alone knows why somebody does
+//! not come: whom it did not let in goes round with the absent.
 
 use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
-use super::{Action, Life, Membership, Peer, Phase};
-use crate::wire::{ABSENT_LIMIT, Message, RecordBatch};
-use crate::{JoinError, OperationError, Rank, overlay};
+use super::{Action, Life, Membership, Peer, Phase, UNAUTHENTICATED};
+use crate::wire::{ABSENT_LIMIT, Absence, Message, RecordBatch, Stranger};
+use crate::{JoinError, OperationError, Rank, UnauthenticatedPeer, overlay};
 
 /// The last part of the time to join, in which ranks tell each other who is absent: longer than
 /// words take to go round.
@@ -72,20 +75,24 @@ impl Membership {
         let missing: Vec<Rank> = self.missing_neighbours().collect();
         self.absent.extend(missing);
         let all = self.absent.iter().copied().collect();
-        self.tell_absent(all, out);
+        self.tell_absent(all, &self.strangers, out);
     }
 
-    pub(super) fn hear_absent(&mut self, now: Instant, ranks: &[u32], out: &mut Vec<Action>) {
-        let inside = ranks.iter().filter(|rank| **rank < self.world());
+    pub(super) fn hear_absent(&mut self, now: Instant, absence: &Absence, out: &mut Vec<Action>) {
+        let inside = absence.ranks.iter().filter(|rank| **rank < self.world());
         let ranks: Vec<Rank> = inside.map(|rank| Rank::new(*rank)).collect();
         let news: Vec<Rank> = ranks
             .into_iter()
             .filter(|rank| self.absent.len() < ABSENT_LIMIT && self.absent.insert(*rank))
             .collect();
+        let refused = absence.refused.iter().filter_map(Stranger::peer);
+        let strangers: Vec<UnauthenticatedPeer> =
+            refused.filter(|peer| self.remember(peer)).collect();
+        let is_news = !(news.is_empty() && strangers.is_empty());
         match self.phase {
             Phase::Joining => self.name_absent(now, out),
-            Phase::Running | Phase::Leaving { .. } | Phase::Naming { .. } if !news.is_empty() => {
-                self.tell_absent(news, out);
+            Phase::Running | Phase::Leaving { .. } | Phase::Naming { .. } if is_news => {
+                self.tell_absent(news, &strangers, out);
             }
             Phase::Running
             | Phase::Leaving { .. }
@@ -95,9 +102,31 @@ impl Membership {
         }
     }
 
-    fn tell_absent(&self, ranks: Vec<Rank>, out: &mut Vec<Action>) {
+    /// Somebody was not let in. Where the time to join is nearly over, the others hear it at once.
+    pub(super) fn turned_away(&mut self, peer: UnauthenticatedPeer, out: &mut Vec<Action>) {
+        if self.remember(&peer) && matches!(self.phase, Phase::Naming { .. }) {
+            self.tell_absent(Vec::new(), &[peer], out);
+        }
+    }
+
+    /// False where it is known, or enough are.
+    fn remember(&mut self, peer: &UnauthenticatedPeer) -> bool {
+        let is_news = self.strangers.len() < UNAUTHENTICATED && !self.strangers.contains(peer);
+        self.strangers.extend(is_news.then(|| peer.clone()));
+        is_news
+    }
+
+    fn tell_absent(
+        &self,
+        ranks: Vec<Rank>,
+        refused: &[UnauthenticatedPeer],
+        out: &mut Vec<Action>,
+    ) {
         let ranks = ranks.into_iter().take(ABSENT_LIMIT);
-        let message = Message::Absent(ranks.map(Rank::number).collect());
+        let message = Message::Absent(Absence {
+            ranks: ranks.map(Rank::number).collect(),
+            refused: refused.iter().map(Stranger::from).collect(),
+        });
         out.extend(
             self.present()
                 .map(|rank| Action::Send(rank, message.clone())),

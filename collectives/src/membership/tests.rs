@@ -210,7 +210,7 @@ impl World {
                     Message::Goodbye => Event::Goodbye(me),
                     Message::Abort(abort) => Event::Aborted { by: me, abort },
                     Message::Records(batch) => Event::Records(batch),
-                    Message::Absent(ranks) => Event::Absent(ranks),
+                    Message::Absent(absence) => Event::Absent(absence),
                     Message::PingRequest(ping) => Event::Asked { by: me, ping },
                     Message::Ack(ping) => Event::Vouched { by: me, ping },
                     other => panic!("a membership does not send {other:?}"),
@@ -358,6 +358,45 @@ fn a_rank_that_never_appears_is_named_at_the_deadline_with_those_that_were_refus
             refused: vec![peer]
         })
     );
+}
+
+/// Whoever is refused ends at the first refusal, so one member alone knows why it does not come.
+#[test]
+fn why_somebody_was_not_let_in_is_named_by_all_once() {
+    for (world, absent, met_by, late) in [
+        (9, 8, 7, Duration::ZERO),
+        (9, 0, 4, Duration::ZERO),
+        // While the others name each other already.
+        (9, 8, 6, TIMEOUTS.join - 400 * MS),
+        (40, 20, 4, Duration::ZERO),
+    ] {
+        let mut all = World::new(world, 20 * MS, Hosts::Each);
+        all.alive[absent] = false;
+        (0..world).for_each(|rank| all.connects(rank));
+        let cause = UnauthenticatedCause::Refused(crate::Refusal::Members);
+        let peer = UnauthenticatedPeer::new("10.0.0.9:5".parse().unwrap(), cause);
+        for _ in 0..2 {
+            all.post(late + MS, met_by, Event::Refused(peer.clone()));
+        }
+        all.run(TIMEOUTS.join + Duration::from_secs(1));
+        for rank in (0..world).filter(|rank| *rank != absent) {
+            let Some((
+                _,
+                End::Failed(OperationError::Join(JoinError::NotJoined {
+                    missing, refused, ..
+                })),
+            )) = &all.ends[rank]
+            else {
+                panic!("rank {rank} ended with {:?}", all.ends[rank]);
+            };
+            assert_eq!(missing, &[members(world)[absent].clone()], "rank {rank}");
+            assert_eq!(
+                refused,
+                std::slice::from_ref(&peer),
+                "rank {rank} of {world}"
+            );
+        }
+    }
 }
 
 #[test]

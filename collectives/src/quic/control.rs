@@ -66,7 +66,7 @@ pub(super) async fn listen(link: &MemberLink, mut stream: RecvStream) {
             Ok(Message::Abort(abort)) => Event::Aborted { by: from, abort },
             Ok(Message::WaitProbe(probe)) => admission.probed(from, &probe),
             Ok(Message::Records(batch)) => Event::Records(batch),
-            Ok(Message::Absent(ranks)) => Event::Absent(ranks),
+            Ok(Message::Absent(absence)) => Event::Absent(absence),
             Ok(Message::OpenStreams(group)) => {
                 admission.asked_to_open(from, group);
                 continue;

@@ -2,6 +2,7 @@
 
 use rkyv::{Archive, Deserialize, Serialize, rancor};
 
+use super::absence::Absence;
 use super::agreement_message::AgreementMessage;
 use super::call::{WaitProbe, WireCall};
 use super::closing::ClosingMessage;
@@ -55,8 +56,8 @@ pub(crate) enum Message {
     JoinRequest(JoinRequest),
     /// Who is there, as far as I know.
     Records(RecordBatch),
-    /// These ranks have not come in time.
-    Absent(Vec<u32>),
+    /// These ranks have not come in time, and these processes were not let in.
+    Absent(Absence),
     /// For a rank that the sender may not be connected with.
     Routed(Routed),
     /// Open the streams of this group to me: the higher rank of two does.
@@ -211,7 +212,7 @@ impl Message {
             Self::WaitProbe(probe) => rkyv::to_bytes(&**probe),
             Self::JoinRequest(join_request) => rkyv::to_bytes(join_request),
             Self::Records(batch) => rkyv::to_bytes(batch),
-            Self::Absent(ranks) => rkyv::to_bytes(ranks),
+            Self::Absent(absence) => rkyv::to_bytes(absence),
             Self::Routed(routed) => rkyv::to_bytes(routed),
             Self::OpenStreams(group) => rkyv::to_bytes(group),
             Self::PingRequest(ping) | Self::Ack(ping) => rkyv::to_bytes(ping),
@@ -308,6 +309,17 @@ impl Message {
     }
 }
 
+impl Refusal {
+    /// Where nobody who belongs to the job was refused.
+    pub(super) fn none() -> Self {
+        Self {
+            code: 0,
+            expected: 0,
+            found: 0,
+        }
+    }
+}
+
 impl From<crate::Refusal> for Refusal {
     fn from(reason: crate::Refusal) -> Self {
         use crate::Refusal::{
@@ -379,7 +391,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        Ballot, CloseRequest, Decision, MemberProcess, MemberState, NEWCOMERS, Promises,
+        Ballot, CloseRequest, Decision, MemberProcess, MemberState, NEWCOMERS, Promises, Stranger,
         WaitReport, WireMessageCounts,
     };
     use super::*;
@@ -388,6 +400,12 @@ mod tests {
     fn decode(bytes: &[u8]) -> Result<Message, WireError> {
         let (head, body) = bytes.split_first_chunk::<MESSAGE_HEAD_BYTES>().unwrap();
         Message::decode(MessageHead::decode(head)?, body)
+    }
+
+    fn stranger() -> Stranger {
+        let cause = crate::UnauthenticatedCause::Refused(crate::Refusal::Members);
+        let address = "[fd00::9]:65535".parse().unwrap();
+        Stranger::from(&crate::UnauthenticatedPeer::new(address, cause))
     }
 
     fn hello() -> Hello {
@@ -481,7 +499,10 @@ mod tests {
                 entries: (0..).take(Directory::LIMIT).map(entry).collect(),
             }),
             Message::Records(sample(RecordBatch::LIMIT)),
-            Message::Absent(vec![3; ABSENT_LIMIT]),
+            Message::Absent(Absence {
+                ranks: vec![3; ABSENT_LIMIT],
+                refused: vec![stranger(); 4],
+            }),
             Message::OpenStreams(u64::MAX),
             Message::PingRequest(PING),
             Message::Ack(PING),

@@ -9,7 +9,7 @@ use super::{Rendezvous, everywhere, look_up};
 use crate::identity::{Identity, Role, distrust};
 use crate::quic::control::{self, NoMessage};
 use crate::quic::{TURNED_AWAY, endpoint};
-use crate::wire::{Message, Registration, WireError};
+use crate::wire::{Absence, Message, Registration, Stranger, WireError};
 use crate::{JoinError, Member, Network, Rank, Refusal};
 
 /// How long an attempt to reach rank 0 may take before a new one starts afresh.
@@ -108,7 +108,7 @@ async fn ask(
             {
                 addresses.extend(batch.addresses);
             }
-            Ok(Message::Absent(ranks)) => return Err(rendezvous.without(&ranks)),
+            Ok(Message::Absent(absence)) => return Err(rendezvous.without(&absence)),
             Ok(Message::Refusal(refusal)) => return Err(rendezvous.refused(refusal.into())),
             Err(NoMessage::Malformed(WireError::Version { found, expected })) => {
                 let (expected, found) = (found, expected);
@@ -122,12 +122,15 @@ async fn ask(
 }
 
 impl Rendezvous {
-    fn without(&self, ranks: &[u32]) -> Attempt {
-        let missing = ranks.iter().map(|rank| Member::unknown(Rank::new(*rank)));
+    fn without(&self, absence: &Absence) -> Attempt {
+        let missing = absence
+            .ranks
+            .iter()
+            .map(|rank| Member::unknown(Rank::new(*rank)));
         Attempt::Hopeless(JoinError::NotJoined {
             missing: missing.collect(),
             waited: self.limit,
-            refused: Vec::new(),
+            refused: absence.refused.iter().filter_map(Stranger::peer).collect(),
         })
     }
 

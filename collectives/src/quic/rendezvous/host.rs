@@ -15,7 +15,7 @@ use crate::quic::control::{self, NoMessage};
 use crate::quic::handshake_limiter::{HandshakeLimiter, HandshakePermit};
 use crate::quic::{TURNED_AWAY, endpoint};
 use crate::tasks::spawn_in;
-use crate::wire::{ABSENT_LIMIT, AddressBatch, Message, Registration};
+use crate::wire::{ABSENT_LIMIT, Absence, AddressBatch, Message, Registration, Stranger};
 use crate::{JoinError, Member, Network, Rank, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
 
 /// How long a guest may take to receive its answer.
@@ -137,7 +137,12 @@ impl<'a> Reception<'a> {
             Some(addresses) => batches(addresses).collect(),
             None => {
                 let missing = missing.iter().take(ABSENT_LIMIT);
-                [Message::Absent(missing.map(|rank| rank.number()).collect())].into()
+                let refused = self.refused.iter();
+                let absence = Absence {
+                    ranks: missing.map(|rank| rank.number()).collect(),
+                    refused: refused.map(Stranger::from).collect(),
+                };
+                [Message::Absent(absence)].into()
             }
         };
         let mut telling = JoinSet::new();

@@ -364,7 +364,7 @@ impl Process {
             Message::Ack(ping) => Event::Vouched { by, ping },
             Message::Abort(abort) => Event::Aborted { by, abort },
             Message::Records(batch) => Event::Records(batch),
-            Message::Absent(ranks) => Event::Absent(ranks),
+            Message::Absent(absence) => Event::Absent(absence),
             _ => return around.oracle.garbled(self.me.member_id),
         };
         self.member_event(event, around);
