@@ -3,6 +3,8 @@
 
 use std::fs::{self, File};
 use std::process::Command;
+#[cfg(target_os = "linux")]
+use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -124,6 +126,48 @@ fn process_of(launcher: u32, rank: usize) -> Pid {
     };
     let found = children.split_whitespace().find(is_rank).unwrap();
     Pid::from_raw(found.parse().unwrap()).unwrap()
+}
+
+/// Ten times what is promised: the machine may be busy.
+#[cfg(target_os = "linux")]
+const TOLD: Duration = Duration::from_secs(10);
+
+/// When each rank was told since the kill: then it writes its dump. The launcher is heard by nobody,
+/// and its patience is longer than anything here.
+#[cfg(target_os = "linux")]
+#[test]
+fn when_one_of_64_ranks_is_killed_each_of_the_others_is_told_soon() {
+    let (victim, folder) = (23, tempfile::tempdir().unwrap());
+    let mut command = meshwork(&["run", "-n", "64", "--grace", "50", "--", "sh", "-c"]);
+    command
+        .args([
+            "trap '' TERM; exec \"$0\" \"$@\"",
+            env!("CARGO_BIN_EXE_meshwork"),
+        ])
+        .args(["bench", "--worker", "--transport=quic", "--bytes=1K"])
+        .arg("--seconds=1000")
+        .env("MESHWORK_DUMP", folder.path());
+    let running = Running::start(&mut command);
+    // The head of the table: all have met.
+    running.skip_lines(2);
+    let process = process_of(running.id(), victim);
+    let killed = SystemTime::now();
+    kill_process(process, Signal::KILL).unwrap();
+    let ended = running.end();
+    let named = format!("meshwork run: rank {victim} failed first: killed by signal 9");
+    assert!(ended.verdict().starts_with(&named), "{}", ended.stderr);
+    let told = |rank: &usize| {
+        let dump = folder.path().join(format!("rank-{rank}.json"));
+        let written = fs::metadata(dump).and_then(|dump| dump.modified());
+        let written = written.unwrap_or_else(|error| panic!("rank {rank}: {error}"));
+        // The clock of files is behind by some milliseconds.
+        written.duration_since(killed).unwrap_or_default()
+    };
+    let survivors: Vec<usize> = (0..64).filter(|rank| *rank != victim).collect();
+    let times: Vec<Duration> = survivors.iter().map(told).collect();
+    let last = times.iter().max().unwrap();
+    eprintln!("all were told within {last:.2?} of the kill");
+    assert!(*last <= TOLD, "{times:?}");
 }
 
 #[cfg(target_os = "linux")]

@@ -5,8 +5,8 @@
 //!                                      new and tell whom they miss themselves; all name the union
 //! ```
 //!
-//! Whoever is refused ends at the first refusal, so often one rank alone knows why somebody does not
-//! come: whom it did not let in goes round with the absent.
+//! Whoever is refused ends at the first refusal, so often one rank alone knows why somebody does
+//! not come: whom it did not let in goes round with the absent.
 
 use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
@@ -85,7 +85,7 @@ impl Membership {
             .into_iter()
             .filter(|rank| self.absent.len() < ABSENT_LIMIT && self.absent.insert(*rank))
             .collect();
-        let refused = absence.refused.iter().map(UnauthenticatedPeer::from);
+        let refused = absence.refused.iter().filter_map(Stranger::peer);
         let strangers: Vec<UnauthenticatedPeer> =
             refused.filter(|peer| self.remember(peer)).collect();
         let is_news = !(news.is_empty() && strangers.is_empty());

@@ -1,3 +1,5 @@
+//! TCP: where a rank listens, how it dials, and how connections are tuned.
+
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,8 +31,8 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Whether a caller waits to be taken in. Without a file to spare, the kernel refuses to take one in
-/// before it looks whether there is one.
+/// Whether a caller waits to be taken in. Without a file to spare, the kernel refuses to take one
+/// in before it looks whether there is one.
 #[cfg(unix)]
 pub(crate) fn somebody_waits(listener: &TcpListener) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

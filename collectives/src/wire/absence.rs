@@ -1,7 +1,5 @@
 //! Who has not come in time, and who was not let in meanwhile, which is often why.
 
-use std::net::{Ipv6Addr, SocketAddr};
-
 use rkyv::{Archive, Deserialize, Serialize};
 
 use super::message::Refusal;
@@ -23,9 +21,8 @@ pub(crate) struct Absence {
 /// A process that was not let in.
 #[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Stranger {
-    /// Where it called from; IPv4 as it is mapped into IPv6.
-    ip: [u8; 16],
-    port: u16,
+    /// Where it called from.
+    address: String,
     cause: u8,
     /// Why, where it belongs to the job.
     refusal: Refusal,
@@ -33,35 +30,29 @@ pub(crate) struct Stranger {
 
 impl From<&UnauthenticatedPeer> for Stranger {
     fn from(peer: &UnauthenticatedPeer) -> Self {
-        let address = peer.address();
-        let ip = match address {
-            SocketAddr::V4(address) => address.ip().to_ipv6_mapped(),
-            SocketAddr::V6(address) => *address.ip(),
-        };
         let (cause, refusal) = match peer.cause() {
             UnauthenticatedCause::OtherJob => (OTHER_JOB, Refusal::none()),
             UnauthenticatedCause::Expired => (EXPIRED, Refusal::none()),
             UnauthenticatedCause::Refused(refusal) => (REFUSED, refusal.into()),
         };
         Self {
-            ip: ip.octets(),
-            port: address.port(),
+            address: peer.address().to_string(),
             cause,
             refusal,
         }
     }
 }
 
-/// Inverse of the above; a cause of a later version is a refusal.
-impl From<&Stranger> for UnauthenticatedPeer {
-    fn from(stranger: &Stranger) -> Self {
-        let ip = Ipv6Addr::from(stranger.ip).to_canonical();
-        let cause = match stranger.cause {
+impl Stranger {
+    /// Inverse of the above; a cause of a later version is a refusal. `None` for one that called
+    /// from no address.
+    pub(crate) fn peer(&self) -> Option<UnauthenticatedPeer> {
+        let cause = match self.cause {
             OTHER_JOB => UnauthenticatedCause::OtherJob,
             EXPIRED => UnauthenticatedCause::Expired,
-            _ => UnauthenticatedCause::Refused(stranger.refusal.clone().into()),
+            _ => UnauthenticatedCause::Refused(self.refusal.clone().into()),
         };
-        Self::new((ip, stranger.port).into(), cause)
+        Some(UnauthenticatedPeer::new(self.address.parse().ok()?, cause))
     }
 }
 
@@ -93,8 +84,18 @@ mod tests {
         for cause in causes {
             for address in ["10.0.0.9:5", "[fd00::9]:65535"] {
                 let peer = UnauthenticatedPeer::new(address.parse().unwrap(), cause);
-                assert_eq!(UnauthenticatedPeer::from(&Stranger::from(&peer)), peer);
+                assert_eq!(Stranger::from(&peer).peer(), Some(peer));
             }
         }
+    }
+
+    #[test]
+    fn who_called_from_no_address_is_nobody() {
+        let stranger = Stranger {
+            address: "10.0.0.9:5\nrank 3 was lost".to_owned(),
+            cause: EXPIRED,
+            refusal: Refusal::none(),
+        };
+        assert_eq!(stranger.peer(), None);
     }
 }

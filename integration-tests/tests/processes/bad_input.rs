@@ -3,7 +3,8 @@
 use std::net::UdpSocket;
 use std::process::Command;
 
-use meshwork_collectives::{DataTransport, GroupConfig, JobSecret, Network};
+use meshwork_collectives::{DataTransport, GroupConfig, JobSecret, Network, Timeouts};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::worker::{Job, Worker, mlp, tf_config};
 
@@ -89,6 +90,39 @@ fn a_taken_port_is_named() {
         job.addresses[0]
     );
     job.start(0, &[]).end().failed_naming(&[&expected]);
+}
+
+/// The first job stands still while the second tries, so that it has to go on afterwards.
+#[test]
+fn a_second_job_on_the_same_ports_ends_with_one_line_each_and_the_first_goes_on() {
+    for transport in ["auto", "tls"] {
+        let first = Job::new(2).over(transport);
+        let mut second = Job::new(2).over(transport);
+        second.addresses.clone_from(&first.addresses);
+        let start = |rank| {
+            let mut command = first.command(rank, &["--epochs=40"]);
+            command.env(Timeouts::SILENCE_ENV, "50");
+            Worker::start_merged(command)
+        };
+        let mut workers = [0, 1].map(start);
+        for worker in &mut workers {
+            worker.reaches("step 3 ");
+        }
+        let process = Pid::from_raw(i32::try_from(workers[1].id()).unwrap()).unwrap();
+        kill_process(process, Signal::STOP).unwrap();
+        for (rank, worker) in second.start_all(&[]).into_iter().enumerate() {
+            let named = format!("rank {rank} cannot listen on {}", second.addresses[rank]);
+            worker.end().failed_naming(&[&named, "the port is taken"]);
+        }
+        kill_process(process, Signal::CONT).unwrap();
+        for worker in workers {
+            let ended = worker.end();
+            assert!(ended.status.success(), "{ended:?}");
+            let trained = ended.lines.iter().any(|line| line == "trained");
+            let lost = ended.lines.iter().any(|line| line.contains("lost:"));
+            assert!(trained && !lost, "{ended:?}");
+        }
+    }
 }
 
 #[test]

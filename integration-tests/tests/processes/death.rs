@@ -86,6 +86,7 @@ fn a_worker_that_is_stopped_for_longer_than_the_others_wait_is_named() {
     drop(stopped);
 }
 
+/// Losses and parameters after it are those of a job that nobody disturbs.
 #[test]
 fn a_worker_that_is_stopped_for_seconds_is_waited_for_and_nobody_is_lost() {
     for transport in ["auto", "quic"] {
@@ -99,10 +100,14 @@ fn a_worker_that_is_stopped_for_seconds_is_waited_for_and_nobody_is_lost() {
             assert!(line.contains(&said), "{line}");
         }
         kill_process(process, Signal::CONT).unwrap();
-        for worker in &mut workers {
-            for _ in 0..3 {
-                worker.reaches("step ");
-            }
+        let first = workers[0].reaches("step ");
+        let number = first.split(' ').nth(1).unwrap();
+        let later = format!("step {} ", number.parse::<u64>().unwrap() + 2);
+        let mut undisturbed = Job::new(3).over(transport).start_all(&["--epochs=1000000"]);
+        for (worker, undisturbed) in workers.iter_mut().zip(&mut undisturbed) {
+            let line = worker.reaches(&later);
+            assert!(line.contains(" loss ") && line.contains(" hash "), "{line}");
+            assert_eq!(undisturbed.reaches(&later), line);
         }
     }
 }

@@ -152,8 +152,8 @@ enum Watched {
     WithoutFile(OperationError),
 }
 
-/// Watches until the process has ended. Where a file is wanting, silence must not take its place: the
-/// other end counts on the kernel too, and sends no signs of life.
+/// Watches until the process has ended. Where a file is wanting, silence must not take its place:
+/// the other end counts on the kernel too, and sends no signs of life.
 async fn watched<W: Future<Output = io::Result<()>>>(
     mut shortage: Shortage,
     watch: impl Fn() -> W,

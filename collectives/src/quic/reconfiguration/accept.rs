@@ -36,8 +36,7 @@ impl Reconfiguration {
     /// Tells a newcomer that members are here, who hear it once they are in the next epoch.
     async fn put_off(&self, connection: Connection, mut send: SendStream) -> Result<(), NoMessage> {
         control::write(&mut send, &Message::JoinRequest(self.join_request.clone())).await?;
-        // That is all; the other closes when it has read it.
-        let _ = send.finish();
+        // The other closes when it has read it.
         connection.closed().await;
         Ok(())
     }

@@ -37,9 +37,9 @@ impl Denials {
         }
     }
 
-    /// Takes in the answers of one round, of `of_all` in which everybody is asked. Returns why there
-    /// is no hope: a member of this job has said so, or all are strangers, or some are and nobody
-    /// else has answered for the whole patience.
+    /// Takes in the answers of one round, of `of_all` in which everybody is asked. Returns why
+    /// there is no hope: a member of this job has said so, or all are strangers, or some are and
+    /// nobody else has answered for the whole patience.
     pub(super) fn hear(
         &mut self,
         now: Instant,

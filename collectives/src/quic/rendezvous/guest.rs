@@ -9,7 +9,7 @@ use super::{Rendezvous, everywhere, look_up};
 use crate::identity::{Identity, Role, distrust};
 use crate::quic::control::{self, NoMessage};
 use crate::quic::{TURNED_AWAY, endpoint};
-use crate::wire::{Absence, Message, Registration, WireError};
+use crate::wire::{Absence, Message, Registration, Stranger, WireError};
 use crate::{JoinError, Member, Network, Rank, Refusal};
 
 /// How long an attempt to reach rank 0 may take before a new one starts afresh.
@@ -130,7 +130,7 @@ impl Rendezvous {
         Attempt::Hopeless(JoinError::NotJoined {
             missing: missing.collect(),
             waited: self.limit,
-            refused: absence.refused.iter().map(Into::into).collect(),
+            refused: absence.refused.iter().filter_map(Stranger::peer).collect(),
         })
     }
 
