@@ -36,7 +36,8 @@ impl Reconfiguration {
     /// Tells a newcomer that members are here, who hear it once they are in the next epoch.
     async fn put_off(&self, connection: Connection, mut send: SendStream) -> Result<(), NoMessage> {
         control::write(&mut send, &Message::JoinRequest(self.join_request.clone())).await?;
-        // The other closes when it has read it.
+        // That is all; the other closes when it has read it.
+        let _ = send.finish();
         connection.closed().await;
         Ok(())
     }
