@@ -73,7 +73,36 @@ pub enum NotFinite {
     /// The training ends on all workers, with an error that names the worker.
     #[default]
     Stop,
-    /// The outer step is made with the others; the worker goes on from what they have.
+    /// The outer step is made with the others; all parameters of the worker become those that it
+    /// agrees with them on, and it goes on from there.
+    ///
+    /// The optimizer of its inner steps is the program's: its moments may be no numbers either, and
+    /// are to be set to zero whenever [`OuterOptimizer::resets`] has grown. Otherwise the worker's
+    /// next difference is not finite again, and it learns nothing for as long as it takes part.
+    ///
+    /// ```
+    /// # use std::num::NonZeroU32;
+    /// # use meshwork_strategy::MultiWorkerMirroredStrategy;
+    /// # use meshwork_strategy::low_communication::{LowCommunication, NotFinite, OuterOptimizer};
+    /// # let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+    /// # let mut parameters = [5.0_f32; 2];
+    /// let settings = LowCommunication::new(NonZeroU32::new(10).expect("10 is not 0"))
+    ///     .with_not_finite(NotFinite::Exclude);
+    /// let mut outer = OuterOptimizer::new(&mut strategy, settings, &[2], &parameters)?;
+    /// let mut velocity = [0.0_f32; 2];
+    /// for _ in 0..100 {
+    ///     for (own, velocity) in parameters.iter_mut().zip(&mut velocity) {
+    ///         *velocity = 0.9 * *velocity + 2.0 * *own;
+    ///         *own -= 0.01 * *velocity;
+    ///     }
+    ///     let resets = outer.resets();
+    ///     outer.step(&mut strategy, &mut parameters)?;
+    ///     if outer.resets() > resets {
+    ///         velocity.fill(0.0);
+    ///     }
+    /// }
+    /// # Ok::<(), meshwork_strategy::Error>(())
+    /// ```
     Exclude,
 }
 

@@ -78,6 +78,9 @@ impl LowCommunicationParams {
     /// The module after a step of the inner optimizer, as it goes on: see
     /// [`OuterOptimizer::step`]. Parameters are read and written only where something is exchanged.
     ///
+    /// Where workers are [excluded](meshwork_strategy::low_communication::NotFinite::Exclude) and
+    /// `outer().resets()` has grown by it, go on with a new inner optimizer.
+    ///
     /// # Errors
     /// [`Error::Strategy`]; [`Error::Read`]; [`Error::NotMirrored`] and [`Error::ParameterGone`]
     /// for a module that was changed.

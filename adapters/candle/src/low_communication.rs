@@ -68,6 +68,9 @@ impl LowCommunicationVars {
     /// Is called after each step of the inner optimizer; see [`OuterOptimizer::step`]. The
     /// variables are read and written only where something is exchanged.
     ///
+    /// Where workers are [excluded](meshwork_strategy::low_communication::NotFinite::Exclude) and
+    /// `outer().resets()` has grown by it, go on with a new inner optimizer.
+    ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`].
     pub fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {

@@ -37,6 +37,7 @@ pub struct OuterOptimizer {
     pub(super) waited: Duration,
     outer_steps: u64,
     excluded: Option<Rank>,
+    resets: u64,
     bytes: u64,
 }
 
@@ -83,6 +84,7 @@ impl OuterOptimizer {
             waited: Duration::ZERO,
             outer_steps: 0,
             excluded: None,
+            resets: 0,
             bytes: 0,
         };
         match outer.assemble(strategy) {
@@ -134,6 +136,8 @@ impl OuterOptimizer {
         self.recover_if_over(strategy)?;
         while self.rounds.step < after {
             let begun = self.rounds.advance(parameters);
+            let is_excluded = self.rounds.begin_anew_if_excluded(begun, parameters);
+            self.resets += u64::from(is_excluded);
             self.start_last(strategy, begun)?;
             while self.rounds.is_due() {
                 self.apply_first(strategy, parameters)?;
@@ -189,6 +193,14 @@ impl OuterOptimizer {
     #[must_use]
     pub fn excluded(&self) -> Option<Rank> {
         self.excluded
+    }
+
+    /// How often all parameters of this worker were set to those that all agree on, as its
+    /// difference was not finite: see [`NotFinite::Exclude`](super::NotFinite::Exclude), which has
+    /// an example.
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        self.resets
     }
 
     /// How long this worker has waited for exchanges, and for workers that came or went: inner

@@ -326,6 +326,20 @@ impl QuorumOptimizer {
         self.follower.missed
     }
 
+    /// The first worker, of those there then, that the last exchange was made without, as its
+    /// difference was not finite: see [`NotFinite::Exclude`](super::NotFinite::Exclude).
+    #[must_use]
+    pub fn excluded(&self) -> Option<Rank> {
+        self.shared.lock().common.rounds.last_seal.not_finite
+    }
+
+    /// How often all parameters of this worker were set to those that all agree on, as its
+    /// difference was not finite: see [`OuterOptimizer::resets`](super::OuterOptimizer::resets).
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        self.follower.resets
+    }
+
     /// How long this worker's training has waited for exchanges.
     #[must_use]
     pub fn waited(&self) -> Duration {

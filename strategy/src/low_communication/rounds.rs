@@ -159,6 +159,21 @@ impl Rounds {
         due.len()
     }
 
+    /// Whether the difference of one of the last exchanges, of those that have begun, is not finite
+    /// and the training goes on: this worker's parameters then are those that all agree on. In all
+    /// fragments, as a step would carry what is no number from one to the others.
+    pub(super) fn begin_anew_if_excluded(&mut self, count: usize, own: &mut [f32]) -> bool {
+        let first = self.exchanges.len().saturating_sub(count);
+        let mut begun = self.exchanges.range(first..);
+        let begins_anew = self.settings.not_finite == NotFinite::Exclude
+            && begun.any(|exchange| exchange.is_excluded);
+        if begins_anew {
+            own.copy_from_slice(&self.agreed);
+            self.made.fill(0);
+        }
+        begins_anew
+    }
+
     fn contribution(&mut self, fragment: usize, parameters: &[f32]) -> Contribution {
         let range = self.ranges[fragment].clone();
         let made = std::mem::take(&mut self.made[fragment]);

@@ -1,5 +1,7 @@
 //! Trainings of several workers against one process that simulates all of them.
 
+mod excluded;
+
 use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
 use std::thread;
 

@@ -73,6 +73,9 @@ impl QuorumParams {
     /// [`QuorumOptimizer::step`]. Parameters are read and written only where something is given or
     /// taken over.
     ///
+    /// Where workers are [excluded](meshwork_strategy::low_communication::NotFinite::Exclude) and
+    /// `outer().resets()` has grown by it, go on with a new inner optimizer.
+    ///
     /// # Errors
     /// [`Error::Strategy`]; [`Error::Read`]; [`Error::NotMirrored`] and [`Error::ParameterGone`]
     /// for a module that was changed.

@@ -69,6 +69,9 @@ impl QuorumVars {
     /// Is called after each step of the inner optimizer; see [`QuorumOptimizer::step`]. The
     /// variables are read and written only where something is given or taken over.
     ///
+    /// Where workers are [excluded](meshwork_strategy::low_communication::NotFinite::Exclude) and
+    /// `outer().resets()` has grown by it, go on with a new inner optimizer.
+    ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`].
     pub fn step(&mut self) -> Result<(), Error> {

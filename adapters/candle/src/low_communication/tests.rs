@@ -4,9 +4,9 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use candle_core::{DType, Device, Tensor};
-use candle_nn::{Init, Optimizer, SGD};
-use meshwork_strategy::low_communication::Quorum;
-use meshwork_strategy::{Compression, Cursor, Rounding};
+use candle_nn::{AdamW, Init, Optimizer, SGD};
+use meshwork_strategy::low_communication::{NotFinite, Quorum};
+use meshwork_strategy::{Compression, Cursor, Rank, Rounding};
 
 use super::*;
 use crate::testing::each;
@@ -82,6 +82,46 @@ fn a_restart_after_any_step_goes_on_with_the_same_bits() {
             "restarted after step {restart}"
         );
     }
+}
+
+#[test]
+fn a_worker_that_was_excluded_recovers_with_a_new_optimizer() {
+    let settings = streaming().with_not_finite(NotFinite::Exclude);
+    let ended = each(2, |mut strategy| {
+        let (worker, vars) = (strategy.rank().index(), model(0.5));
+        let mut outer = LowCommunicationVars::new(&mut strategy, &vars, settings).unwrap();
+        let begin = || AdamW::new_lr(vars.all_vars(), 0.01).unwrap();
+        let mut inner = begin();
+        let mut excluded = Vec::new();
+        for step in 1..=18 {
+            let sums = crate::values::by_name(&vars);
+            let sums = sums.iter().map(|(_, var)| var.sqr()?.sum_all());
+            let loss = sums.reduce(|one, other| one? + other?).unwrap().unwrap();
+            // From here on it is NaN in all variables, and in all moments.
+            let broken = if (worker, step) == (1, 7) {
+                f64::NAN
+            } else {
+                1.0
+            };
+            inner.backward_step(&(loss * broken).unwrap()).unwrap();
+            let (resets, exchanges) = (outer.outer().resets(), outer.outer().outer_steps());
+            outer.step(&mut strategy).unwrap();
+            if outer.outer().resets() > resets {
+                inner = begin();
+            }
+            if outer.outer().outer_steps() > exchanges {
+                excluded.extend(outer.outer().excluded());
+            }
+        }
+        assert_eq!(outer.outer().resets(), worker as u64);
+        outer.finish(&mut strategy).unwrap();
+        strategy.leave().unwrap();
+        (excluded, bits(&vars))
+    });
+    assert_eq!(ended[0].0, [Rank::new(1)]);
+    assert_eq!(ended[0], ended[1]);
+    let finite = |bits: &u32| f32::from_bits(*bits).is_finite();
+    assert!(ended[0].1.iter().all(finite));
 }
 
 #[test]

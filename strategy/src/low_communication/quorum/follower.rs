@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::super::LowCommunication;
 use super::super::rounds::{Contribution, take_over};
+use super::super::{LowCommunication, NotFinite};
 use super::Late;
 use super::common::Common;
 
@@ -35,6 +35,8 @@ pub(super) struct Follower {
     is_late: bool,
     /// Exchanges that were made without this worker.
     pub(super) missed: u64,
+    /// How often it went on from what all agree on, as a difference was not finite.
+    pub(super) resets: u64,
 }
 
 /// An exchange whose step this worker has come to, and which it has not taken over.
@@ -74,6 +76,7 @@ impl Follower {
             early: None,
             is_late: false,
             missed: 0,
+            resets: 0,
         }
     }
 
@@ -180,7 +183,7 @@ impl Follower {
 
     /// What this worker gives the next exchange, if it has come to its step. So many have begun:
     /// where the next is one of them, it comes too late.
-    pub(super) fn offer(&mut self, own: &[f32], begun: u64) -> Option<Contribution> {
+    pub(super) fn offer(&mut self, own: &mut [f32], begun: u64) -> Option<Contribution> {
         let next = self.settings.exchange(self.next);
         (next.step <= self.step && self.next >= begun).then_some(())?;
         let contribution = self.contribution(own);
@@ -193,23 +196,39 @@ impl Follower {
         });
         (self.early, self.is_late) = (None, false);
         self.next += 1;
+        self.reset_if_excluded(&contribution, own);
         Some(contribution)
     }
 
     /// What a late worker gives the next exchange if that begins before its next inner step.
-    pub(super) fn offer_early(&mut self, own: &[f32], begun: u64) -> Option<Contribution> {
+    pub(super) fn offer_early(&mut self, own: &mut [f32], begun: u64) -> Option<Contribution> {
         let next = self.settings.exchange(self.next);
         let has_some = self.made[next.fragment] > 0 && !self.waits_for(next.fragment);
         (self.is_late && self.next >= begun && has_some).then_some(())?;
         let contribution = self.contribution(own);
+        let is_reset = self.reset_if_excluded(&contribution, own);
         self.early = Some(Early {
             fragment: next.fragment,
             own: own[self.ranges[next.fragment].clone()].to_vec(),
             made: self.made[next.fragment],
-            is_finite: contribution.is_finite,
+            is_finite: contribution.is_finite || is_reset,
             has_begun: false,
         });
         Some(contribution)
+    }
+
+    /// Goes on from what all agree on, as far as this worker has taken that over, where the
+    /// training goes on without what it has to give. In all fragments, as a step would carry what
+    /// is no number from one to the others.
+    fn reset_if_excluded(&mut self, contribution: &Contribution, own: &mut [f32]) -> bool {
+        let is_reset = !contribution.is_finite && self.settings.not_finite == NotFinite::Exclude;
+        if is_reset {
+            own.copy_from_slice(&self.agreed);
+            self.base.copy_from_slice(&self.agreed);
+            self.made.fill(0);
+            self.resets += 1;
+        }
+        is_reset
     }
 
     fn contribution(&self, own: &[f32]) -> Contribution {

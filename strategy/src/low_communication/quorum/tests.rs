@@ -7,6 +7,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use proptest::prelude::*;
 
+use super::super::NotFinite;
 use super::super::rounds::{Contribution, Seal};
 use super::super::tests::bits;
 use super::common::{Decision, Report};
@@ -146,7 +147,8 @@ impl World {
     fn new(workers: usize, late: Late) -> Self {
         let settings = LowCommunication::new(NonZeroU32::new(4).unwrap())
             .with_fragments(NonZeroUsize::new(2).unwrap())
-            .with_outer(1.0, 0.0);
+            .with_outer(1.0, 0.0)
+            .with_not_finite(NotFinite::Exclude);
         let rounds = Rounds::new(settings, &[2, 3], &[0.0; 5]).unwrap();
         let common = Common { rounds };
         let worker = |_| Worker {
@@ -178,7 +180,7 @@ impl World {
             // Whether a step has nothing else to it is known before it is made.
             if worker.follower.step_alone(&self.common, self.begun) {
                 assert!(worker.follower.due().is_none());
-                assert!(worker.follower.offer(&worker.own, self.begun).is_none());
+                assert!(worker.follower.offer(&mut worker.own, self.begun).is_none());
                 return;
             }
             worker.follower.made_inner_step(self.begun);
@@ -269,6 +271,30 @@ fn a_worker_that_never_makes_the_steps_of_a_round_has_a_part_in_every_exchange_b
         "{:?}",
         slow.given
     );
+}
+
+#[test]
+fn a_late_worker_without_numbers_begins_anew_and_gives_what_it_learns_from_there() {
+    let mut world = World::new(2, Late::Merge);
+    (0..2).for_each(|_| world.step(0));
+    (0..2).for_each(|_| world.exchange());
+    // In the fragment behind that which it is late for.
+    world.workers[1].own[4] = f32::NAN;
+    world.step(1);
+    let worker = &world.workers[1];
+    let (early, _) = worker.offers.front().unwrap();
+    assert!(!early.is_finite);
+    assert_eq!((worker.follower.missed, worker.follower.resets), (1, 1));
+    assert_eq!(worker.own, world.common.rounds.agreed);
+    // It makes a step while that is under way, and one behind it.
+    world.exchange();
+    world.step(1);
+    world.exchange();
+    world.step(1);
+    let worker = &world.workers[1];
+    let expected: Vec<f32> = (0..5).map(|at| -2.0 * (2.0 + at as f32 / 8.0)).collect();
+    let offered = worker.follower.difference(&worker.own);
+    assert_eq!((offered, worker.follower.resets), (expected, 1));
 }
 
 proptest! {
