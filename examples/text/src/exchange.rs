@@ -173,21 +173,26 @@ impl SharedVars {
         }
     }
 
-    /// How long this worker has waited for exchanges; `None` where gradients are summed.
+    /// How long this worker has waited for others.
     #[must_use]
-    pub fn waited(&self) -> Option<Duration> {
+    pub fn waited(&self, strategy: &MultiWorkerMirroredStrategy) -> Duration {
         match self {
-            Self::EachStep(_) => None,
-            Self::NowAndThen(vars) => Some(vars.outer().waited()),
+            Self::EachStep(_) => strategy.communication_stats().busy(),
+            Self::NowAndThen(vars) => vars.outer().waited(),
         }
     }
 
-    /// Bytes that this worker has sent in exchanges; `None` where gradients are summed.
+    /// Bytes that a worker has sent of what is exchanged, in the mean of all: of each sum, all but
+    /// its own part, and its part of the result to all others.
     #[must_use]
-    pub fn sent(&self) -> Option<u64> {
+    pub fn sent(&self, strategy: &MultiWorkerMirroredStrategy) -> u64 {
         match self {
-            Self::EachStep(_) => None,
-            Self::NowAndThen(vars) => Some(vars.outer().bytes()),
+            Self::EachStep(_) => {
+                let bytes = strategy.communication_stats().bytes();
+                let workers = strategy.num_replicas_in_sync() as u64;
+                2 * bytes * (workers - 1) / workers
+            }
+            Self::NowAndThen(vars) => vars.outer().sent(),
         }
     }
 

@@ -19,7 +19,7 @@ pub(crate) struct Step {
     pub(crate) loss: f32,
     /// Since the first step began.
     pub(crate) elapsed: Duration,
-    /// Bytes that the chief has sent in exchanges, where gradients are not summed.
+    /// Bytes that a worker has sent of what is exchanged; not known where the model is in parts.
     pub(crate) sent: Option<u64>,
 }
 
@@ -30,9 +30,9 @@ pub(crate) struct Outcome {
     pub(crate) loss: f64,
     /// Of all steps.
     pub(crate) elapsed: Duration,
-    /// Bytes that the chief has sent in exchanges, where gradients are not summed.
+    /// Bytes that a worker has sent of what is exchanged; not known where the model is in parts.
     pub(crate) sent: Option<u64>,
-    /// How long the chief has waited for exchanges, where gradients are not summed.
+    /// How long the chief has waited for others; not known where the model is in parts.
     pub(crate) waited: Option<Duration>,
     /// What the model writes.
     pub(crate) sample: String,
@@ -45,6 +45,8 @@ pub(crate) struct Reporter<'a> {
     chief: bool,
     workers: usize,
     parameters: usize,
+    /// Bytes that a worker would have sent so far to sum gradients of 32 bits in each step.
+    by_gradients: f64,
     json: Option<File>,
 }
 
@@ -76,6 +78,7 @@ impl<'a> Reporter<'a> {
             chief,
             workers,
             parameters,
+            by_gradients: 0.0,
             json,
         })
     }
@@ -96,6 +99,9 @@ impl<'a> Reporter<'a> {
 
     /// Reports one step.
     pub(crate) fn step(&mut self, step: &Step) -> Result<(), Error> {
+        let workers = self.workers as f64;
+        // All but the own part, to be summed; then the sum of that to all others.
+        self.by_gradients += 2.0 * (workers - 1.0) / workers * 4.0 * self.parameters as f64;
         if !self.chief {
             return Ok(());
         }
@@ -135,11 +141,11 @@ impl<'a> Reporter<'a> {
         );
         print_line(io::stdout(), &line);
         if let Some(sent) = result.sent.filter(|sent| *sent > 0) {
-            let share = self.sent_by_gradients() / sent as f64;
-            let line = format!(
-                "{:.2} MB sent a worker, {share:.0} times less than sums of gradients",
-                megabytes(sent)
-            );
+            let mut line = format!("{:.2} MB sent a worker", megabytes(sent));
+            let share = self.by_gradients / sent as f64;
+            if share >= 1.1 {
+                line = format!("{line}, {share:.1} times less than sums of gradients");
+            }
             print_line(io::stdout(), &line);
         }
         if let Some(waited) = result.waited {
@@ -159,13 +165,6 @@ impl<'a> Reporter<'a> {
             "sent": result.sent,
             "waited_s": result.waited.map(|waited| waited.as_secs_f64()),
         }))
-    }
-
-    /// Bytes that a worker would have sent to sum 32-bit gradients in each step, around a ring.
-    fn sent_by_gradients(&self) -> f64 {
-        let workers = self.workers as f64;
-        let all = 4.0 * self.parameters as f64 * self.args.steps.get() as f64;
-        2.0 * (workers - 1.0) / workers * all
     }
 
     /// Rows of text of all workers in a second.

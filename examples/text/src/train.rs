@@ -48,11 +48,11 @@ fn train(args: &Args, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), 
             number: step + 1,
             loss,
             elapsed: start.elapsed(),
-            sent: run.shared.sent(),
+            sent: Some(run.shared.sent(strategy)),
         })?;
     }
     let elapsed = start.elapsed();
-    let waited = run.shared.waited();
+    let (waited, sent) = (run.shared.waited(strategy), run.shared.sent(strategy));
     run.shared.finish(strategy)?;
     reporter.follow(strategy)?;
     // Whoever may lose others needs nobody for it, and waits for the chief.
@@ -65,8 +65,8 @@ fn train(args: &Args, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), 
         reporter.finish(&Outcome {
             loss,
             elapsed,
-            sent: run.shared.sent(),
-            waited,
+            sent: Some(sent),
+            waited: Some(waited),
             sample,
         })?;
     }

@@ -165,6 +165,47 @@ fn methods_for_slow_links_learn_with_few_bytes() {
 }
 
 #[test]
+fn bytes_that_a_worker_sends_are_those_of_as_many_workers() {
+    let folder = folder();
+    for (workers, share) in [("3", 4.0 / 3.0), ("4", 1.5)] {
+        let run = |args: &[&str]| {
+            let common = ["--workers", workers, "--steps", "10", "--sample", "0"];
+            let output = run(
+                folder.path(),
+                &[&common, args, &["--json", "log.json"]].concat(),
+            );
+            assert!(output.status.success(), "{args:?}: {output:?}");
+            let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
+            let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
+            let sent: Vec<f64> = lines
+                .map(|line: Value| line["sent"].as_f64().unwrap())
+                .collect();
+            (sent, output)
+        };
+        let (sent, output) = run(&["--method", "ddp"]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let parameters = stderr.lines().find_map(|line| {
+            let (parameters, _) = line.split_once(" parameters, ")?;
+            parameters.parse::<f64>().ok()
+        });
+        let of_a_step = share * 4.0 * parameters.unwrap();
+        let is = |sent: f64, steps: f64| (sent / (steps * of_a_step) - 1.0).abs() < 0.01;
+        // In each step, and in the result.
+        assert!(is(sent[0], 1.0) && is(sent[9], 10.0), "{sent:?}");
+        assert_eq!(sent[9], sent[10]);
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert!(!stdout.contains("times less"), "{stdout}");
+
+        let (sent, output) = run(&["--method", "diloco", "--inner-steps", "5"]);
+        assert!(sent[3] == 0.0 && is(sent[4], 1.0), "{sent:?}");
+        assert!(is(sent[10], 2.0), "{sent:?}");
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let line = " MB sent a worker, 5.0 times less than sums of gradients";
+        assert!(stdout.contains(line), "{stdout}");
+    }
+}
+
+#[test]
 fn an_option_that_the_method_has_no_use_for_is_refused_by_name() {
     let folder = folder();
     for (with, option) in [

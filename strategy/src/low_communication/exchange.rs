@@ -35,6 +35,29 @@ struct Buffers {
     failure: Option<OperationError>,
 }
 
+/// Bytes of exchanges, as far as they are compressed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Traffic {
+    /// Of what is exchanged.
+    pub(super) bytes: u64,
+    /// That a worker sends for it, in the mean of all.
+    pub(super) sent: u64,
+}
+
+impl Traffic {
+    /// Counts an exchange of so many values among so many workers.
+    pub(super) fn count(&mut self, length: usize, how: Option<Compression>, workers: u32) {
+        let bytes = match how {
+            None => length * size_of::<f32>(),
+            Some(compression) => compression.compressed_len(length),
+        } as u64;
+        self.bytes += bytes;
+        // All but its own part, to be summed; then the sum of its part to each of the others.
+        let workers = u64::from(workers);
+        self.sent += 2 * bytes * workers.saturating_sub(1) / workers.max(1);
+    }
+}
+
 /// Behind the weights and marks of a seal: how many know of newcomers, and how many were slow.
 const COUNTS: usize = 2;
 
@@ -139,5 +162,25 @@ fn read_seal(seal: &[f32]) -> Seal {
         not_finite: ranks.find_map(|(rank, mark)| (*mark != 0.0).then_some(rank)),
         has_newcomers: counts[0] != 0.0,
         is_slow: counts[1] == weights.len() as f32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_sends_all_but_its_own_part_and_its_part_of_the_sum_to_all_others() {
+        for (workers, sent) in [(1, 0), (2, 4_000), (3, 5_333), (4, 6_000), (16, 7_500)] {
+            let mut traffic = Traffic::default();
+            traffic.count(1_000, None, workers);
+            let expected = Traffic { bytes: 4_000, sent };
+            assert_eq!(traffic, expected, "{workers} workers");
+        }
+        let int8 = Compression::Int8(meshwork_collectives::Rounding::Nearest);
+        let mut traffic = Traffic::default();
+        (0..2).for_each(|_| traffic.count(1_280, Some(int8), 4));
+        let bytes = 2 * int8.compressed_len(1_280) as u64;
+        assert_eq!((traffic.bytes, traffic.sent), (bytes, bytes * 3 / 2));
     }
 }

@@ -7,7 +7,7 @@ use meshwork_collectives::{MeasuredLinks, Rank};
 
 use super::LowCommunication;
 use super::clock::Clock;
-use super::exchange::{self, How, Started};
+use super::exchange::{self, How, Started, Traffic};
 use super::links::Fastest;
 use super::rounds::{Rounds, check_count};
 use super::standing::Progress;
@@ -38,7 +38,7 @@ pub struct OuterOptimizer {
     outer_steps: u64,
     excluded: Option<Rank>,
     resets: u64,
-    bytes: u64,
+    traffic: Traffic,
 }
 
 impl OuterOptimizer {
@@ -85,7 +85,7 @@ impl OuterOptimizer {
             outer_steps: 0,
             excluded: None,
             resets: 0,
-            bytes: 0,
+            traffic: Traffic::default(),
         };
         match outer.assemble(strategy) {
             Err(error) if strategy.is_elastic() => outer.recover(strategy, error)?,
@@ -210,11 +210,17 @@ impl OuterOptimizer {
         self.waited
     }
 
-    /// Bytes of all differences that were exchanged, as they were compressed. A worker sends about
-    /// twice as many, less its own part.
+    /// Bytes of all differences that were exchanged, as they were compressed.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.traffic.bytes
+    }
+
+    /// Bytes that a worker sends for these, in the mean of all workers that there were each time:
+    /// of N, 2 (N - 1) / N times as many. What a network adds to them is not counted.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.traffic.sent
     }
 
     /// The time that was spent on inner steps.
@@ -239,11 +245,8 @@ impl OuterOptimizer {
                 continue;
             };
             let length = contribution.values.len();
-            let bytes = match compression {
-                None => length * size_of::<f32>(),
-                Some(compression) => compression.compressed_len(length),
-            };
-            self.bytes += bytes as u64;
+            let workers = strategy.group_mut().world();
+            self.traffic.count(length, compression, workers);
             let how = How {
                 residual: &self.rounds.residuals[exchange.fragment],
                 compression: compression.map(|one| one.for_call(exchange.began_after)),

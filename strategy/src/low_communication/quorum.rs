@@ -350,7 +350,14 @@ impl QuorumOptimizer {
     /// [`OuterOptimizer::bytes`](super::OuterOptimizer::bytes).
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.shared.lock().bytes
+        self.shared.lock().traffic.bytes
+    }
+
+    /// Bytes that a worker sends for these; see
+    /// [`OuterOptimizer::sent`](super::OuterOptimizer::sent).
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.shared.lock().traffic.sent
     }
 
     /// The links between the workers, where they [are

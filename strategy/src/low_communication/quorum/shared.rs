@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use meshwork_collectives::{MeasuredLinks, Rank};
 
+use super::super::exchange::Traffic;
 use super::super::rounds::Contribution;
 use super::common::{Common, Report};
 use crate::{Error, LowCommunicationError};
@@ -32,7 +33,7 @@ pub(super) struct State {
     pub(super) ended: Option<Result<(), Error>>,
     pub(super) place: Place,
     pub(super) links: Option<MeasuredLinks>,
-    pub(super) bytes: u64,
+    pub(super) traffic: Traffic,
 }
 
 /// Where a worker is among the others.
@@ -62,7 +63,7 @@ impl Shared {
                 ended: None,
                 place,
                 links: None,
-                bytes: 0,
+                traffic: Traffic::default(),
             }),
             changed: Condvar::new(),
         }
@@ -124,11 +125,8 @@ impl State {
     pub(super) fn begin(&mut self) -> Contribution {
         let rounds = &self.common.rounds;
         let length = rounds.ranges[self.common.fragment()].len();
-        let bytes = match rounds.settings.compression {
-            None => length * size_of::<f32>(),
-            Some(compression) => compression.compressed_len(length),
-        };
-        self.bytes += bytes as u64;
+        let compression = rounds.settings.compression;
+        self.traffic.count(length, compression, self.place.workers);
         self.begun = self.common.made() + 1;
         match self.offers.pop_front() {
             Some(offer) => offer.contribution,
