@@ -90,8 +90,8 @@ pub(crate) struct Trial {
 }
 
 impl Args {
-    /// Data-parallel training has no steps between exchanges, and none of its gradients is
-    /// compressed.
+    /// Each training once: data-parallel training has no steps between exchanges, and none of its
+    /// gradients is compressed, so that many of those that were asked for are one.
     pub(crate) fn trials(&self) -> Vec<Trial> {
         let mut trials: Vec<Trial> = Vec::new();
         for &method in &self.method {
@@ -107,13 +107,15 @@ impl Args {
                                 seed,
                                 lr: 0.0,
                             };
-                            trials.push(trial.reduced());
+                            let trial = trial.reduced();
+                            if !trials.contains(&trial) {
+                                trials.push(trial);
+                            }
                         }
                     }
                 }
             }
         }
-        trials.dedup();
         trials
     }
 
@@ -213,3 +215,24 @@ const CONTEXT: usize = 64;
 
 /// The workspace that this program is a part of.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trials(line: &str) -> Vec<String> {
+        let args = Args::parse_from(["slow-links"].into_iter().chain(line.split(' ')));
+        args.trials().iter().map(Trial::csv).collect()
+    }
+
+    #[test]
+    fn a_training_that_was_asked_for_in_several_ways_is_made_once() {
+        let many = "--inner-steps 30,100 --compress none,int8 --seed 1,2,3";
+        let ddp = trials(&format!("--method ddp {many}"));
+        let expected = ["ddp,2,1,none,1", "ddp,2,1,none,2", "ddp,2,1,none,3"];
+        assert_eq!(ddp, expected);
+        let both = trials(&format!("--method ddp,diloco {many}"));
+        assert_eq!(both.len(), 3 + 12);
+        assert_eq!(trials("--method diloco --seed 1,2,1").len(), 2);
+    }
+}

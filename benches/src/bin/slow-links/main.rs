@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod measured;
 mod worker;
 
 use std::fmt::Display;
@@ -28,7 +29,7 @@ use meshwork_launcher::{Cores, Launch, Outcome, Output};
 use mimalloc::MiMalloc;
 
 use args::{Args, Trial};
-use worker::Measured;
+use measured::{Measured, best};
 
 /// A step allocates and frees the same sizes again and again.
 #[global_allocator]
@@ -60,16 +61,21 @@ fn launch_all(args: &Args) -> Result<(), Failure> {
         print(&mut io::stdout(), &head);
     }
     for trial in args.trials() {
-        let mut best: Option<Measured> = None;
+        let mut all = Vec::new();
         for rate in &args.lr {
             let trial = trial.with_rate(*rate);
             let measured = launch(&trial, &result)?;
             print(&mut io::stderr(), &format!("{trial}: {measured}"));
-            if best.as_ref().is_none_or(|best| measured.loss < best.loss) {
-                best = Some(measured);
-            }
+            all.push(measured);
         }
-        if let (Some(best), true) = (best, args.csv) {
+        let Some(best) = best(&all) else {
+            continue;
+        };
+        if !best.loss.is_finite() {
+            let told = "no run has a loss; give lower rates with --lr";
+            print(&mut io::stderr(), &format!("{}: {told}", trial.csv()));
+        }
+        if args.csv {
             print(
                 &mut io::stdout(),
                 &format!("{},{}", trial.csv(), best.csv()),

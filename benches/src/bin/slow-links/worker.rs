@@ -1,54 +1,16 @@
 //! One worker of a trial.
 
-use std::fmt::{self, Display};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use candle_nn::VarMap;
-use meshwork_strategy::{CommunicationDtype, MultiWorkerMirroredStrategy, ReplicaReduceOp};
+use meshwork_strategy::{
+    CommunicationDtype, Error, LowCommunicationError, MultiWorkerMirroredStrategy, ReplicaReduceOp,
+};
 use text::{AdamW, Corpus, Exchange, Method, Model, SharedVars, clip, rate, validation_loss};
 
 use crate::Failure;
 use crate::args::{Args, Trial};
-
-/// What comes of a trial.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Measured {
-    /// The mean over the validation text, of what all workers agree on.
-    pub(crate) loss: f64,
-    bytes_per_worker: u64,
-    wall: Duration,
-}
-
-impl Measured {
-    pub(crate) fn csv(&self) -> String {
-        let Self { loss, .. } = self;
-        let (bytes, wall) = (self.bytes_per_worker, self.wall.as_secs_f64());
-        format!("{loss:.4},{bytes},{wall:.1}")
-    }
-
-    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        let fields: Vec<&str> = text.split(',').collect();
-        let [loss, bytes, wall] = fields[..] else {
-            return Err(format!("no result: {text}").into());
-        };
-        Ok(Self {
-            loss: loss.parse()?,
-            bytes_per_worker: bytes.parse()?,
-            wall: Duration::from_secs_f64(wall.parse()?),
-        })
-    }
-}
-
-impl Display for Measured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (loss, wall) = (self.loss, self.wall.as_secs_f64());
-        let megabytes = self.bytes_per_worker as f64 / 1e6;
-        write!(
-            f,
-            "loss {loss:.4}, {megabytes:.1} MB sent a worker, {wall:.1} s"
-        )
-    }
-}
+use crate::measured::Measured;
 
 pub(crate) fn train(
     args: &Args,
@@ -76,28 +38,50 @@ pub(crate) fn train(
     let mut shared = join(beginning, strategy)?;
     let mut inner = AdamW::new(&vars)?;
     let first = strategy.rank().index() * ROWS;
-    let (sent, began) = (sent()?, Instant::now());
-    for step in 0..args.steps {
-        if step > 0 && step == args.warm_up {
-            shared = join(&exchange, strategy)?;
+    let mut make_steps = |strategy: &mut MultiWorkerMirroredStrategy| {
+        for step in 0..args.steps {
+            if step > 0 && step == args.warm_up {
+                shared = join(&exchange, strategy)?;
+            }
+            let rows = corpus.batch(trial.seed, step, first..first + ROWS);
+            let loss = model.loss(&rows)?;
+            let mut gradients = loss.backward()?;
+            shared.reduce(strategy, &mut gradients, loss.to_scalar()?)?;
+            let scale = clip(&vars, &gradients, 1.0)?;
+            inner.step(&gradients, rate(step, args.steps, trial.lr), scale)?;
+            shared.step(strategy)?;
         }
-        let rows = corpus.batch(trial.seed, step, first..first + ROWS);
-        let loss = model.loss(&rows)?;
-        let mut gradients = loss.backward()?;
-        shared.reduce(strategy, &mut gradients, loss.to_scalar()?)?;
-        let scale = clip(&vars, &gradients, 1.0)?;
-        inner.step(&gradients, rate(step, args.steps, trial.lr), scale)?;
-        shared.step(strategy)?;
+        // Whoever is first would count less than the others send.
+        strategy.run(|replica| replica.all_reduce(ReplicaReduceOp::Sum, &mut [0.0_f32]))?;
+        Ok(())
+    };
+    let (sent, began) = (sent()?, Instant::now());
+    let made = make_steps(strategy);
+    let mut measured = Measured {
+        loss: f64::NAN,
+        bytes_per_worker: sent_since(sent)? / trial.workers as u64,
+        wall: began.elapsed(),
+    };
+    match made.and_then(|()| shared.finish(strategy)) {
+        // All workers are told at the same step.
+        Err(error) if has_diverged(&error) => {}
+        ended => {
+            ended?;
+            measured.loss = validation_loss(&model, &corpus, strategy)?;
+        }
     }
-    // Whoever is first would count less than the others send.
-    strategy.run(|replica| replica.all_reduce(ReplicaReduceOp::Sum, &mut [0.0_f32]))?;
-    let (wall, bytes) = (began.elapsed(), sent_since(sent)?);
-    shared.finish(strategy)?;
-    Ok(Measured {
-        loss: validation_loss(&model, &corpus, strategy)?,
-        bytes_per_worker: bytes / trial.workers as u64,
-        wall,
-    })
+    Ok(measured)
+}
+
+/// Whether a worker has left the finite numbers.
+fn has_diverged(error: &text::Error) -> bool {
+    let text::Error::Workers(meshwork_candle::Error::Strategy(error)) = error else {
+        return false;
+    };
+    matches!(
+        error,
+        Error::LowCommunication(LowCommunicationError::NotFinite { .. })
+    )
 }
 
 fn sent_since(before: u64) -> Result<u64, Failure> {
