@@ -11,7 +11,8 @@ the mean loss of the last 20 steps, every 30 s.
 
 Where the machine is too busy for four trainings, `--sleep MS` takes sleep for the steps of a model of
 as many parameters, in which there is no loss; `ddp` then averages parameters after each step, which
-sends as much as summing gradients:
+sends as much as summing gradients. `diloco` compresses to int8 or not at all. Either program has to be
+an optimized build:
 
     cargo build --release -p meshwork-integration-tests --bin diloco
     benches/peers/slow_links.py --sleep 100 ddp:20 diloco:150 streaming:150
@@ -28,6 +29,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What takes sleep for steps.
+DILOCO = ROOT / "target/release/diloco"
+METHODS = ["ddp", "local", "diloco", "streaming"]
 
 
 def main():
@@ -36,13 +40,14 @@ def main():
     parser.add_argument("--rtt", default="50", help="round trip in ms")
     parser.add_argument("--sites", type=int, default=4)
     parser.add_argument("--inner-steps", default="30")
-    parser.add_argument("--compress", default="none")
+    parser.add_argument("--compress", default="none", choices=["none", "int8", "int4", "topk"])
     parser.add_argument("--lr", default="0.002")
     parser.add_argument("--sleep", type=int, metavar="MS", help="of a step, in place of a training")
     parser.add_argument("--delay", default="7", help="steps of streaming, with --sleep")
-    parser.add_argument("--text", default=ROOT / "target/release/text")
+    parser.add_argument("--text", type=pathlib.Path, default=ROOT / "target/release/text")
     parser.add_argument("methods", nargs="+", metavar="METHOD:STEPS")
     args = parser.parse_args()
+    check(parser, args)
     spaces = [f"mw-site-{number}" for number in range(1, args.sites + 1)]
     with tempfile.TemporaryDirectory() as folder:
         wan = pathlib.Path(folder) / "wan"
@@ -59,6 +64,21 @@ def main():
         finally:
             for space in spaces:
                 subprocess.run(["ip", "netns", "del", space], check=False)
+
+
+def check(parser, args):
+    """Refuses what would measure something else than it says."""
+    for method in args.methods:
+        name, _, steps = method.partition(":")
+        if name not in METHODS or not steps.isdecimal():
+            parser.error(f"{method} is no METHOD:STEPS, as diloco:300; methods are {', '.join(METHODS)}")
+    if args.sleep is not None and args.compress not in ("none", "int8"):
+        parser.error(f"--sleep compresses to int8 or not at all, not to {args.compress}; leave one of them out")
+    program, package = args.text, "text"
+    if args.sleep is not None:
+        program, package = DILOCO, "meshwork-integration-tests --bin diloco"
+    if not program.is_file():
+        parser.error(f"{program} is missing: cargo build --release -p {package}")
 
 
 def train(args, method, steps, spaces, folder):
@@ -102,7 +122,7 @@ def train(args, method, steps, spaces, folder):
 
 
 def sleeping(args, method, steps):
-    program = [ROOT / "target/release/diloco", "--parameters", "649781", "--steps", steps]
+    program = [DILOCO, "--parameters", "649781", "--steps", steps]
     program += ["--pause", str(args.sleep * 1000)]
     program += ["--inner-steps", "1" if method == "ddp" else args.inner_steps]
     program += ["--fragments", "4", "--delay", args.delay] if method == "streaming" else []
