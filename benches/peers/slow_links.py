@@ -9,6 +9,9 @@ A method takes so many steps. One row each: the loss on the text for validation,
 part of the time in which the chief waited for others, and megabytes sent by a site. Between rows is
 the mean loss of the last 20 steps, every 30 s.
 
+With `--logs FOLDER` it leaves what the chief has written for each step, `METHOD.json`, from which
+`cargo run --release -p text --bin text-plot -- FOLDER/*.json` draws losses by bytes and by time.
+
 Where the machine is too busy for four trainings, `--sleep MS` takes sleep for the steps of a model of
 as many parameters, in which there is no loss; `ddp` then averages parameters after each step, which
 sends as much as summing gradients. `diloco` compresses to int8 or not at all. Either program has to be
@@ -45,6 +48,7 @@ def main():
     parser.add_argument("--sleep", type=int, metavar="MS", help="of a step, in place of a training")
     parser.add_argument("--delay", default="7", help="steps of streaming, with --sleep")
     parser.add_argument("--text", type=pathlib.Path, default=ROOT / "target/release/text")
+    parser.add_argument("--logs", type=pathlib.Path, metavar="FOLDER", help="keep the chief's logs there")
     parser.add_argument("methods", nargs="+", metavar="METHOD:STEPS")
     args = parser.parse_args()
     check(parser, args)
@@ -59,7 +63,7 @@ def main():
             assert links.stdout.readline() == b"up\n"
             print("method,steps,loss,wall_s,steps_per_s,waited_share,sent_mb", flush=True)
             for method in args.methods:
-                train(args, *method.split(":"), spaces, pathlib.Path(folder))
+                train(args, *method.split(":"), spaces, args.logs or pathlib.Path(folder))
             links.kill()
         finally:
             for space in spaces:
@@ -74,6 +78,8 @@ def check(parser, args):
             parser.error(f"{method} is no METHOD:STEPS, as diloco:300; methods are {', '.join(METHODS)}")
     if args.sleep is not None and args.compress not in ("none", "int8"):
         parser.error(f"--sleep compresses to int8 or not at all, not to {args.compress}; leave one of them out")
+    if args.logs is not None and not args.logs.is_dir():
+        parser.error(f"{args.logs} is no folder")
     program, package = args.text, "text"
     if args.sleep is not None:
         program, package = DILOCO, "meshwork-integration-tests --bin diloco"
