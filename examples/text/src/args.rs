@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::{Parser, ValueEnum};
 use meshwork_strategy::CommunicationDtype;
+use meshwork_strategy::low_communication::NotFinite;
 use meshwork_strategy::sharded::Shard;
 use text::{Batch, Compress, Corpus, Devices, Error, Exchange, Method, OUTER_RATE, Size};
 
@@ -104,6 +105,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     delay: Option<u32>,
 
+    /// What happens where a worker's variables are no numbers any more, but for ddp: all stop, or
+    /// it begins anew from what the others have [default: stop]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    not_finite: Option<WhenNotFinite>,
+
     /// Characters that the trained model writes at the end
     #[arg(long, value_name = "N", default_value = "200")]
     pub(crate) sample: usize,
@@ -140,6 +146,22 @@ impl FromStr for Range {
 pub(crate) enum Gradients {
     F32,
     Bf16,
+}
+
+/// What happens where a worker's variables are no numbers any more.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum WhenNotFinite {
+    Stop,
+    Exclude,
+}
+
+impl From<WhenNotFinite> for NotFinite {
+    fn from(when: WhenNotFinite) -> Self {
+        match when {
+            WhenNotFinite::Stop => Self::Stop,
+            WhenNotFinite::Exclude => Self::Exclude,
+        }
+    }
 }
 
 /// What each worker keeps a part of.
@@ -204,6 +226,7 @@ impl Args {
         unused("--elastic", by_gradients && self.elastic.is_some())?;
         unused("--inner-steps", by_gradients && self.inner_steps.is_some())?;
         unused("--compress", by_gradients && self.compress.is_some())?;
+        unused("--not-finite", by_gradients && self.not_finite.is_some())?;
         let in_parts = self.method == Method::Streaming;
         unused("--fragments", !in_parts && self.fragments.is_some())?;
         unused("--delay", !in_parts && self.delay.is_some())?;
@@ -214,6 +237,7 @@ impl Args {
             fragments: self.fragments.unwrap_or(FRAGMENTS),
             delay: self.delay,
             outer_rate: OUTER_RATE,
+            not_finite: self.when_not_finite(),
             power_sgd: self.power_sgd,
         })
     }
@@ -265,9 +289,14 @@ impl Args {
         starts.map(move |start| corpus.batch(seed, step, start..start + batch))
     }
 
-    /// Refuses the loss of a step, from 0, that is no number any more.
+    fn when_not_finite(&self) -> NotFinite {
+        self.not_finite.unwrap_or(WhenNotFinite::Stop).into()
+    }
+
+    /// Refuses the loss of a step, from 0, that is no number any more, unless this worker is to
+    /// begin anew then.
     pub(crate) fn check_loss(&self, step: usize, loss: f32) -> Result<(), Error> {
-        match loss.is_finite() {
+        match loss.is_finite() || self.when_not_finite() == NotFinite::Exclude {
             true => Ok(()),
             false => Err(Error::LossNotFinite {
                 step: step + 1,

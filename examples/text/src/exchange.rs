@@ -8,7 +8,7 @@ use candle_core::backprop::GradStore;
 use candle_nn::VarMap;
 use clap::ValueEnum;
 use meshwork_candle::{LowCommunicationVars, MirroredVars};
-use meshwork_strategy::low_communication::LowCommunication;
+use meshwork_strategy::low_communication::{LowCommunication, NotFinite};
 use meshwork_strategy::{
     CommunicationDtype, Compression, MultiWorkerMirroredStrategy, ReplicaReduceOp, Rounding,
 };
@@ -56,6 +56,8 @@ pub struct Exchange {
     pub delay: Option<u32>,
     /// The rate of the outer optimizer, where the method has one.
     pub outer_rate: f32,
+    /// What happens where a worker's variables are no numbers any more.
+    pub not_finite: NotFinite,
     /// The rank of the products that [`Method::Ddp`] sends for gradients of matrices, if not these.
     pub power_sgd: Option<NonZeroUsize>,
 }
@@ -64,8 +66,9 @@ impl Exchange {
     /// How differences are exchanged.
     #[must_use]
     pub fn settings(&self) -> LowCommunication {
-        let settings =
-            LowCommunication::new(self.inner_steps).with_outer(self.outer_rate, MOMENTUM);
+        let settings = LowCommunication::new(self.inner_steps)
+            .with_outer(self.outer_rate, MOMENTUM)
+            .with_not_finite(self.not_finite);
         let settings = match self.compress {
             Compress::None => settings,
             Compress::Int8 => settings.with_compression(Compression::Int8(Rounding::Nearest)),
@@ -161,6 +164,16 @@ impl SharedVars {
         match self {
             Self::EachStep(_) => Ok(()),
             Self::NowAndThen(outer) => Ok(outer.step(strategy)?),
+        }
+    }
+
+    /// How often this worker's variables were set to those of all, as they were no numbers any
+    /// more: then its optimizer is to begin anew.
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        match self {
+            Self::EachStep(_) => 0,
+            Self::NowAndThen(vars) => vars.outer().resets(),
         }
     }
 

@@ -98,7 +98,11 @@ impl Run<'_> {
         let scale = clip(self.vars, &gradients, MOST_NORM)?;
         let rate = rate(step, args.steps.get(), args.lr);
         self.optimizer.step(&gradients, rate, scale)?;
+        let resets = self.shared.resets();
         self.shared.step(strategy)?;
+        if self.shared.resets() > resets {
+            self.optimizer = AdamW::new(self.vars)?;
+        }
         Ok(loss)
     }
 

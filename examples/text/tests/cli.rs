@@ -212,6 +212,7 @@ fn an_option_that_the_method_has_no_use_for_is_refused_by_name() {
         (&["--method", "ddp"][..], ["--inner-steps", "5"]),
         (&["--method", "ddp"], ["--compress", "int8"]),
         (&["--method", "ddp"], ["--elastic", "1:2"]),
+        (&["--method", "ddp"], ["--not-finite", "exclude"]),
         (&["--method", "diloco"], ["--gradients", "bf16"]),
         (&["--method", "diloco"], ["--fragments", "2"]),
         (&["--method", "diloco"], ["--delay", "2"]),
@@ -227,6 +228,22 @@ fn an_option_that_the_method_has_no_use_for_is_refused_by_name() {
         let line = format!("{} has no effect with {}", option[0], with.join(" "));
         assert!(stderr.contains(&line), "{stderr}");
         assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+#[test]
+fn where_no_worker_has_numbers_any_more_all_stop_also_where_such_are_excluded() {
+    let folder = folder();
+    for (not_finite, line) in [
+        ("stop", "at step"),
+        ("exclude", "the difference of rank 0 is not finite"),
+    ] {
+        let args = ["--workers", "2", "--method", "diloco", "--inner-steps", "5"];
+        let more = ["--lr", "1e30", "--not-finite", not_finite];
+        let output = run(folder.path(), &[&args[..], &more].concat());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains(line), "{not_finite}: {stderr}");
+        assert!(!output.status.success());
     }
 }
 

@@ -5,6 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use meshwork_strategy::low_communication::NotFinite;
 use text::{Compress, Devices, Exchange, Method, OUTER_RATE, Size};
 
 use crate::Failure;
@@ -132,6 +133,7 @@ impl Args {
             fragments: self.fragments,
             delay: self.delay,
             outer_rate: self.outer_rate,
+            not_finite: NotFinite::Stop,
             power_sgd: None,
         }
     }

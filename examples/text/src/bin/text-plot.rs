@@ -86,7 +86,7 @@ impl Run {
         for line in text.lines() {
             let line: Value = serde_json::from_str(line)?;
             let number = |name: &str| line[name].as_f64();
-            // A loss that was no number is null, and one of a model in parts has sent nothing known.
+            // A loss that was no number is null; of a model in parts it is not known what was sent.
             if let (Some(loss), Some(seconds)) = (number("loss"), number("wall_s")) {
                 let megabytes = number("sent").map_or(0.0, |bytes| bytes / 1e6);
                 steps.push(Point {
@@ -95,7 +95,7 @@ impl Run {
                     megabytes,
                 });
             }
-            validation = validation.or_else(|| number("validation_loss"));
+            validation = validation.or(number("validation_loss"));
         }
         if steps.is_empty() {
             return Err("no step has a loss; give what `text --json` has written".into());

@@ -218,8 +218,8 @@ impl Follower {
     }
 
     /// Goes on from what all agree on, as far as this worker has taken that over, where the
-    /// training goes on without what it has to give. In all fragments, as a step would carry what is
-    /// no number from one to the others.
+    /// training goes on without what it has to give. In all fragments, as a step would carry what
+    /// is no number from one to the others.
     fn reset_if_excluded(&mut self, contribution: &Contribution, own: &mut [f32]) -> bool {
         let is_reset = !contribution.is_finite && self.settings.not_finite == NotFinite::Exclude;
         if is_reset {
