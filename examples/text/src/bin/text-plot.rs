@@ -95,7 +95,7 @@ impl Run {
                     megabytes,
                 });
             }
-            validation = validation.or(number("validation_loss"));
+            validation = validation.or_else(|| number("validation_loss"));
         }
         if steps.is_empty() {
             return Err("no step has a loss; give what `text --json` has written".into());
