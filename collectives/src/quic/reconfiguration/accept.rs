@@ -1,3 +1,5 @@
+//! Hearing the members that call, and newcomers.
+
 use std::sync::Arc;
 
 use quinn::{Connection, Incoming, SendStream};
