@@ -94,13 +94,14 @@
 //!
 //! # Crate features
 //!
-//! None is on by default: without them nothing opens a connection.
+//! Only `protobuf` is on by default: without the others nothing opens a connection.
 //!
 //! | feature | adds |
 //! |---|---|
 //! | `etcd` | where members of a job register, and newcomers find them: `EtcdMembers` |
 //! | `gce` | instance groups of Google Compute Engine: `GceResolver` |
 //! | `kubernetes` | pods of Kubernetes: `KubernetesResolver` |
+//! | `protobuf` | TensorFlow's messages: `ClusterSpec::to_proto` and `from_proto`, `ServerDef`, `DeviceFilters` |
 //! | `tpu` | nodes of Cloud TPU: `TpuResolver` |
 //! | `google`, `service` | what these share; nothing by themselves |
 //!
@@ -151,6 +152,7 @@ mod google;
 mod kubernetes;
 mod launcher;
 pub mod multi_worker;
+#[cfg(feature = "protobuf")]
 mod proto;
 mod resolver;
 mod sagemaker;
@@ -198,6 +200,7 @@ pub use google::{GoogleCredentials, metadata_url};
 pub use kubernetes::{KubernetesAccess, KubernetesResolver};
 pub use launcher::{Launcher, LauncherResolver};
 pub use multi_worker::WorkerPlacement;
+#[cfg(feature = "protobuf")]
 pub use proto::{DeviceFilters, ServerDef};
 pub use resolver::{ClusterResolver, Overridden, Stop, Update, Watch, WatchSignal};
 pub use sagemaker::SageMakerResolver;

@@ -29,6 +29,10 @@ use crate::text::{Shortened, write_list};
 #[derive(Clone, Debug, Default)]
 pub struct ClusterSpec {
     jobs: Vec<Job>,
+    #[cfg_attr(
+        not(feature = "protobuf"),
+        allow(dead_code, reason = "read by messages")
+    )]
     order: Order,
 }
 
@@ -39,6 +43,7 @@ pub(crate) enum Order {
     #[default]
     ByName,
     /// As they were read from one.
+    #[cfg(feature = "protobuf")]
     AsRead,
 }
 
@@ -187,14 +192,17 @@ impl ClusterSpec {
     }
 
     /// Jobs with distinct names, and tasks within [`MAX_TASK_INDEX`].
+    #[cfg(feature = "protobuf")]
     pub(crate) fn from_jobs(jobs: Vec<Job>, order: Order) -> Self {
         Self { jobs, order }
     }
 
+    #[cfg(feature = "protobuf")]
     pub(crate) fn in_order(&self) -> impl Iterator<Item = &Job> {
         self.jobs.iter()
     }
 
+    #[cfg(feature = "protobuf")]
     pub(crate) fn order(&self) -> Order {
         self.order
     }

@@ -388,6 +388,7 @@ pub enum Error {
         device: String,
     },
     /// Bytes are no mesh in protobuf form.
+    #[cfg(feature = "protobuf")]
     #[error("the bytes are no mesh in protobuf form")]
     Decode {
         /// Where they go wrong.

@@ -44,6 +44,11 @@
 //! | [`AnyMesh`] | the text form, TensorFlow's |
 //! | [`tpu`] | the order of the devices of a TPU slice |
 //!
+//! # Crate features
+//!
+//! `protobuf`, on by default, adds the form in which TensorFlow sends a mesh: `proto`,
+//! `AnyMesh::encode` and `AnyMesh::decode`.
+//!
 //! # Errors
 //!
 //! Every call that can fail returns [`Error`], and those of [`tpu`] [`TpuError`](tpu::TpuError): a
@@ -60,7 +65,7 @@
 //!
 //! `mesh` (shape, coordinates, groups, ids, devices, and the builder), `group` (ranks that differ
 //! along some dimensions), `submesh` (parts of a mesh, and other views of it), `any_mesh` (what
-//! TensorFlow calls a mesh, and its text form), [`proto`] (its protobuf form), `create` (the mesh
+//! TensorFlow calls a mesh, and its text form), `proto` (its protobuf form), `create` (the mesh
 //! of a process's devices), [`tpu`] (the order of a TPU slice), `ids` and `devices` (long lists,
 //! kept short), `strided` (ranks at regular distances), `name` (names of dimensions), `rank`,
 //! `device` (device names), `error`.
@@ -75,6 +80,7 @@ mod ids;
 mod mesh;
 mod mesh_group;
 mod name;
+#[cfg(feature = "protobuf")]
 pub mod proto;
 mod rank;
 mod strided;
