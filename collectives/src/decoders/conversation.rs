@@ -288,12 +288,18 @@ impl Listener {
         assert!(self.ends[1] <= 1);
     }
 
-    /// Whatever was said, both end by themselves when nothing more is.
+    /// Whatever was said, both end by themselves when nothing more is, and do nothing in the second
+    /// after that.
     fn finish(mut self) {
-        for _ in 0..200 {
-            self.now += Duration::from_millis(100);
+        let mut rest = 100;
+        while rest > 0 {
+            self.now += Duration::from_millis(200);
             self.happens(membership::Event::Tick);
             self.asked(agreement::Event::Tick);
+            rest = match self.ends {
+                [1, 1] => 5.min(rest - 1),
+                _ => rest - 1,
+            };
         }
         assert_eq!(self.ends, [1, 1]);
     }
