@@ -217,28 +217,33 @@ impl World {
 
     fn run(&mut self, until: Duration) {
         let until = self.began + until;
+        // Asked once after each event of a member, not of all at each event of one.
+        let mut wakes: Vec<_> = self.members.iter().map(Agreement::wake).collect();
         loop {
             let due = self.queue.peek().map(|Reverse((at, ..))| *at);
-            let wakes = (0..self.members.len()).filter(|member| self.alive[*member]);
-            let tick = wakes
+            let living = (0..self.members.len()).filter(|member| self.alive[*member]);
+            let tick = living
                 .filter_map(|member| {
-                    let wake = self.members[member].wake()?.max(self.now);
+                    let wake = wakes[member]?.max(self.now);
                     Some((self.runs(member, wake), member))
                 })
                 .min();
-            match (due, tick) {
+            let turn = match (due, tick) {
                 (Some(at), _) if at <= until && tick.is_none_or(|(tick, _)| at <= tick) => {
                     let Reverse((at, number, to)) = self.queue.pop().unwrap();
                     self.now = at;
                     let event = self.events[usize::try_from(number).unwrap()].clone();
                     self.happens(to, event);
+                    to
                 }
                 (_, Some((at, member))) if at <= until => {
                     self.now = at;
                     self.happens(member, Event::Tick);
+                    member
                 }
                 _ => break,
-            }
+            };
+            wakes[turn] = self.members[turn].wake();
         }
         self.now = until;
     }

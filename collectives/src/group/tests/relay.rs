@@ -22,9 +22,10 @@ impl Walls {
     }
 }
 
-/// What ranks behind walls make of a relay with this token.
+/// What ranks behind walls make of a relay with this token, if they have so long to join.
 fn relayed<R: Send>(
     world: u32,
+    join: Duration,
     token: impl Fn(&JobSecret) -> RelayToken,
     program: impl Fn(Result<Group, Error>) -> R + Sync,
 ) -> Vec<R> {
@@ -41,7 +42,7 @@ fn relayed<R: Send>(
             .with_bind("127.0.0.1:0".parse().unwrap())
             .with_transport(Transport::Quic)
             .with_host(format!("host {rank}"))
-            .with_timeouts(Timeouts::default().with_join(Duration::from_secs(12)))
+            .with_timeouts(Timeouts::default().with_join(join))
             .with_relay(&address, RelayToken::of(&secret));
         program(Group::connect(&config))
     })
@@ -50,7 +51,7 @@ fn relayed<R: Send>(
 #[test]
 fn ranks_that_do_not_reach_each_other_directly_meet_and_sum_by_a_relay() {
     let elements = 100_000;
-    let sums = relayed(3, RelayToken::of, |group| {
+    let sums = relayed(3, PATIENCE, RelayToken::of, |group| {
         let mut group = group.unwrap();
         group.set_operation_timeout(PATIENCE);
         let mut buffer = vec![1.0_f32 + group.rank().number() as f32; elements];
@@ -81,7 +82,7 @@ fn without_a_relay_they_do_not_meet() {
 #[test]
 fn a_relay_with_the_token_of_another_job_is_named_with_what_to_do() {
     let other = |_: &JobSecret| RelayToken::of(&JobSecret::generate().unwrap());
-    let errors = relayed(2, other, Result::unwrap_err);
+    let errors = relayed(2, Duration::from_secs(4), other, Result::unwrap_err);
     let Error::Join(JoinError::RelayRefused { peer, reason, .. }) = &errors[1] else {
         panic!("{}", errors[1])
     };
