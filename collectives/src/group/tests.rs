@@ -18,6 +18,8 @@ mod measure_links;
 mod middle;
 mod network;
 mod newcomers;
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
+mod open_files;
 mod operations;
 mod relay;
 mod reproducible;

@@ -325,11 +325,19 @@ impl Admission {
         claim: &LaneClaim,
         began: Instant,
     ) -> Result<Data, OperationError> {
-        let until = began + REACHING.min(self.timeouts.join() / 2);
+        let until = began + self.reaching();
+        let mut shortage = Shortage::new(self.me, CONNECTION, self.reaching() / 2);
         loop {
             let kind = match timeout_at(until, self.call(peer, address, claim)).await {
                 Ok(Ok(lane)) => return Ok(lane),
-                Ok(Err(Failed::Io(error))) => error.kind(),
+                Ok(Err(Failed::Io(error))) => {
+                    if let Some(limit) = open_files::limit_reached(&error)
+                        && let Some(error) = shortage.refused(Instant::now().into_std(), limit)
+                    {
+                        return Err(error);
+                    }
+                    error.kind()
+                }
                 Ok(Err(Failed::Tls(_))) => io::ErrorKind::InvalidData,
                 Err(_) => io::ErrorKind::TimedOut,
             };
