@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::Reconfiguration;
 use crate::agreement::Event;
+use crate::quic::TURNED_AWAY;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::handshake_limiter::HandshakePermit;
 use crate::tasks::spawn_in;
@@ -38,9 +39,10 @@ impl Reconfiguration {
     /// Tells a newcomer that members are here, who hear it once they are in the next epoch.
     async fn put_off(&self, connection: Connection, mut send: SendStream) -> Result<(), NoMessage> {
         control::write(&mut send, &Message::JoinRequest(self.join_request.clone())).await?;
-        // That is all; the other closes when it has read it.
         let _ = send.finish();
-        connection.closed().await;
+        // Answered when the other has it all: nothing is to wait for the end of this agreement.
+        let _ = send.stopped().await;
+        connection.close(TURNED_AWAY, b"");
         Ok(())
     }
 
