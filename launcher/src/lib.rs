@@ -141,7 +141,7 @@ use std::path::PathBuf;
 use std::process::{self, Command, Stdio};
 use std::time::Duration;
 
-use meshwork_collectives::{GroupConfig, JobSecret, Rank};
+use meshwork_collectives::{GroupConfig, JobSecret, Rank, Timeouts};
 
 pub use cores::Cores;
 pub use elastic::Elastic;
@@ -457,6 +457,9 @@ impl Launch {
                 .env("TF_CONFIG", environment::tf_config(addresses, rank))
                 .env_remove(GroupConfig::SEEDS_ENV),
         };
+        if let Some(join) = self.join_timeout() {
+            command.env(Timeouts::JOIN_ENV, join.as_secs().to_string());
+        }
         secret.tell(&mut command);
         match self.elastic {
             Some(_) => command.env(GroupConfig::RESTARTS_ENV, restarts.to_string()),
@@ -464,6 +467,16 @@ impl Launch {
         };
         self.redirect(rank, &mut command);
         command
+    }
+
+    /// How long the workers of this host wait for each other, where nobody has said so and there are
+    /// many.
+    fn join_timeout(&self) -> Option<Duration> {
+        let name = OsStr::new(Timeouts::JOIN_ENV);
+        let is_said =
+            self.env.iter().any(|(said, _)| said == name) || std::env::var_os(name).is_some();
+        let cores = std::thread::available_parallelism().ok()?.get();
+        environment::join_timeout(self.workers, cores).filter(|_| !is_said)
     }
 
     fn redirect(&self, rank: Rank, command: &mut Command) {
