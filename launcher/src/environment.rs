@@ -1,6 +1,9 @@
 //! What workers are told by their environment.
 
+use std::ffi::OsStr;
+use std::process::Command;
 use std::time::Duration;
+use std::{env, thread};
 
 use meshwork_collectives::{Rank, Timeouts};
 
@@ -14,9 +17,22 @@ pub(crate) fn tf_config(addresses: &[String], rank: Rank) -> String {
     )
 }
 
-/// How long workers that share so many cores wait for each other to appear; `None` where the default
-/// is long enough. Each takes some of a core's time until it is there, and they take turns.
-pub(crate) fn join_timeout(workers: usize, cores: usize) -> Option<Duration> {
+/// Tells a worker of this host how long to wait for the others, where they are many and nobody has
+/// said so.
+pub(crate) fn give_time_to_join(command: &mut Command, workers: usize) {
+    let name = OsStr::new(Timeouts::JOIN_ENV);
+    let is_said = command.get_envs().any(|(said, _)| said == name) || env::var_os(name).is_some();
+    let Ok(cores) = thread::available_parallelism() else {
+        return;
+    };
+    if let Some(join) = join_timeout(workers, cores.get()).filter(|_| !is_said) {
+        command.env(name, join.as_secs().to_string());
+    }
+}
+
+/// How long workers that share so many cores wait for each other to appear; `None` where the
+/// default is long enough. Each takes some of a core's time until it is there, and they take turns.
+fn join_timeout(workers: usize, cores: usize) -> Option<Duration> {
     let each_core = u32::try_from(workers.div_ceil(cores.max(1))).ok()?;
     (each_core > CROWD).then(|| Timeouts::default().join() + START * each_core)
 }
@@ -39,6 +55,24 @@ mod tests {
         assert_eq!(join_timeout(64, 0), Some(Duration::from_secs(46)));
         assert_eq!(join_timeout(512, 2), Some(Duration::from_secs(94)));
         assert_eq!(join_timeout(512, 64), None);
+    }
+
+    #[test]
+    fn what_the_program_was_given_is_kept() {
+        let told = |command: &Command| {
+            let mut all = command.get_envs();
+            let told = all.find(|(name, _)| *name == Timeouts::JOIN_ENV);
+            told.and_then(|(_, value)| value?.to_str()?.parse::<u64>().ok())
+        };
+        let mut command = Command::new("true");
+        give_time_to_join(&mut command, 1 << 20);
+        // Whoever runs this test may have said how long.
+        let is_said = env::var_os(Timeouts::JOIN_ENV).is_some();
+        assert_eq!(told(&command).is_some_and(|seconds| seconds > 30), !is_said);
+        let mut command = Command::new("true");
+        command.env(Timeouts::JOIN_ENV, "7");
+        give_time_to_join(&mut command, 1 << 20);
+        assert_eq!(told(&command), Some(7));
     }
 
     #[test]

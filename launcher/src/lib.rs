@@ -141,7 +141,7 @@ use std::path::PathBuf;
 use std::process::{self, Command, Stdio};
 use std::time::Duration;
 
-use meshwork_collectives::{GroupConfig, JobSecret, Rank, Timeouts};
+use meshwork_collectives::{GroupConfig, JobSecret, Rank};
 
 pub use cores::Cores;
 pub use elastic::Elastic;
@@ -457,9 +457,7 @@ impl Launch {
                 .env("TF_CONFIG", environment::tf_config(addresses, rank))
                 .env_remove(GroupConfig::SEEDS_ENV),
         };
-        if let Some(join) = self.join_timeout() {
-            command.env(Timeouts::JOIN_ENV, join.as_secs().to_string());
-        }
+        environment::give_time_to_join(&mut command, self.workers);
         secret.tell(&mut command);
         match self.elastic {
             Some(_) => command.env(GroupConfig::RESTARTS_ENV, restarts.to_string()),
@@ -467,16 +465,6 @@ impl Launch {
         };
         self.redirect(rank, &mut command);
         command
-    }
-
-    /// How long the workers of this host wait for each other, where nobody has said so and there are
-    /// many.
-    fn join_timeout(&self) -> Option<Duration> {
-        let name = OsStr::new(Timeouts::JOIN_ENV);
-        let is_said =
-            self.env.iter().any(|(said, _)| said == name) || std::env::var_os(name).is_some();
-        let cores = std::thread::available_parallelism().ok()?.get();
-        environment::join_timeout(self.workers, cores).filter(|_| !is_said)
     }
 
     fn redirect(&self, rank: Rank, command: &mut Command) {
