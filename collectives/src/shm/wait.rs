@@ -283,6 +283,36 @@ mod tests {
         assert_eq!(YIELDS.load(Ordering::SeqCst), 3);
     }
 
+    /// A number that is set by whoever sleeps until it is.
+    #[derive(Debug, Default)]
+    struct SetBySleep(AtomicU32);
+
+    impl Atomic for SetBySleep {
+        fn load(&self) -> u32 {
+            self.0.load(Ordering::SeqCst)
+        }
+        fn store(&self, _: u32) {}
+        fn publish(&self, _: u32) {}
+        fn wake_sleepers() {}
+        fn add(&self, _: u32) {}
+        fn subtract(&self, _: u32) {}
+        fn sleep(&self, _: u32, _: Duration) {
+            self.0.store(1, Ordering::SeqCst);
+        }
+        fn wake(&self) {}
+        fn pause() {}
+    }
+
+    #[test]
+    fn an_operation_that_gets_on_may_take_longer_than_a_wait() {
+        let [flag, closed] = [(); 2].map(|()| Flag::<SetBySleep>::default());
+        let limit = Duration::from_secs(1);
+        let waiter = Waiter::new(SpinPolicy::NONE, limit, &Nobody);
+        // It slept first longer ago than a wait may take.
+        waiter.since.set(Instant::now().checked_sub(2 * limit));
+        assert_eq!(waiter.wait_longer(&flag, 1, &closed, || 1), Ok(()));
+    }
+
     #[test]
     fn ranks_with_less_than_half_a_core_sleep_at_once() {
         let yields = |ranks, cores| SpinPolicy::new(ranks, cores).yields > 0;
