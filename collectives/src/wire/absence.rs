@@ -44,13 +44,13 @@ impl From<&UnauthenticatedPeer> for Stranger {
 }
 
 impl Stranger {
-    /// Inverse of the above; a cause of a later version is a refusal. `None` for one that called
-    /// from no address.
+    /// Inverse of the above; `None` for one that called from no address or for no cause.
     pub(crate) fn peer(&self) -> Option<UnauthenticatedPeer> {
         let cause = match self.cause {
             OTHER_JOB => UnauthenticatedCause::OtherJob,
             EXPIRED => UnauthenticatedCause::Expired,
-            _ => UnauthenticatedCause::Refused(self.refusal.clone().into()),
+            REFUSED => UnauthenticatedCause::Refused(self.refusal.clone().into()),
+            _ => return None,
         };
         Some(UnauthenticatedPeer::new(self.address.parse().ok()?, cause))
     }
@@ -90,12 +90,18 @@ mod tests {
     }
 
     #[test]
-    fn who_called_from_no_address_is_nobody() {
-        let stranger = Stranger {
-            address: "10.0.0.9:5\nrank 3 was lost".to_owned(),
-            cause: EXPIRED,
-            refusal: Refusal::none(),
-        };
-        assert_eq!(stranger.peer(), None);
+    fn who_called_from_no_address_or_for_no_cause_is_nobody() {
+        for (address, cause) in [
+            ("10.0.0.9:5\nrank 3 was lost", EXPIRED),
+            ("10.0.0.9:5", 0),
+            ("10.0.0.9:5", REFUSED + 1),
+        ] {
+            let stranger = Stranger {
+                address: address.to_owned(),
+                cause,
+                refusal: Refusal::none(),
+            };
+            assert_eq!(stranger.peer(), None, "{address}, {cause}");
+        }
     }
 }
