@@ -29,21 +29,18 @@ use crate::text::{Shortened, write_list};
 #[derive(Clone, Debug, Default)]
 pub struct ClusterSpec {
     jobs: Vec<Job>,
-    #[cfg_attr(
-        not(feature = "protobuf"),
-        allow(dead_code, reason = "read by messages")
-    )]
+    #[cfg(feature = "protobuf")]
     order: Order,
 }
 
 /// How jobs are written out as a message.
+#[cfg(feature = "protobuf")]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Order {
     /// By name.
     #[default]
     ByName,
     /// As they were read from one.
-    #[cfg(feature = "protobuf")]
     AsRead,
 }
 
