@@ -105,6 +105,14 @@ pub enum SharedVars {
     NowAndThen(Box<LowCommunicationVars>),
 }
 
+/// Bytes that a worker sends so that all have the sum of so many: all but its own part, then the
+/// sum of that to all others.
+#[must_use]
+pub fn sent_for_sum(bytes: u64, workers: usize) -> u64 {
+    let workers = workers as u64;
+    2 * bytes * workers.saturating_sub(1) / workers.max(1)
+}
+
 impl SharedVars {
     /// Gives `vars` the values that they have on the chief. `gradients` is the form in which
     /// [`Method::Ddp`] sends them.
@@ -202,8 +210,7 @@ impl SharedVars {
         match self {
             Self::EachStep(_) => {
                 let bytes = strategy.communication_stats().bytes();
-                let workers = strategy.num_replicas_in_sync() as u64;
-                2 * bytes * (workers - 1) / workers
+                sent_for_sum(bytes, strategy.num_replicas_in_sync())
             }
             Self::NowAndThen(vars) => vars.outer().sent(),
         }

@@ -45,7 +45,9 @@ mod split_model;
 pub use corpus::{Batch, Corpus};
 pub use devices::Devices;
 pub use error::{Error, one_line};
-pub use exchange::{Compress, Exchange, Method, OUTER_RATE, SharedVars, validation_loss};
+pub use exchange::{
+    Compress, Exchange, Method, OUTER_RATE, SharedVars, sent_for_sum, validation_loss,
+};
 pub use model::{Model, Size};
 pub use optimizer::{AdamW, clip, rate};
 pub use split_model::{Split, SplitModel};

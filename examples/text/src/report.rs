@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use meshwork_strategy::MultiWorkerMirroredStrategy;
 use serde_json::{Value, json};
-use text::{Corpus, Error};
+use text::{Corpus, Error, sent_for_sum};
 
 use crate::args::Args;
 
@@ -46,7 +46,7 @@ pub(crate) struct Reporter<'a> {
     workers: usize,
     parameters: usize,
     /// Bytes that a worker would have sent so far to sum gradients of 32 bits in each step.
-    by_gradients: f64,
+    by_gradients: u64,
     json: Option<File>,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Reporter<'a> {
             chief,
             workers,
             parameters,
-            by_gradients: 0.0,
+            by_gradients: 0,
             json,
         })
     }
@@ -99,9 +99,7 @@ impl<'a> Reporter<'a> {
 
     /// Reports one step.
     pub(crate) fn step(&mut self, step: &Step) -> Result<(), Error> {
-        let workers = self.workers as f64;
-        // All but the own part, to be summed; then the sum of that to all others.
-        self.by_gradients += 2.0 * (workers - 1.0) / workers * 4.0 * self.parameters as f64;
+        self.by_gradients += sent_for_sum(4 * self.parameters as u64, self.workers);
         if !self.chief {
             return Ok(());
         }
@@ -142,7 +140,7 @@ impl<'a> Reporter<'a> {
         print_line(io::stdout(), &line);
         if let Some(sent) = result.sent.filter(|sent| *sent > 0) {
             let mut line = format!("{:.2} MB sent a worker", megabytes(sent));
-            let share = self.by_gradients / sent as f64;
+            let share = self.by_gradients as f64 / sent as f64;
             if share >= 1.1 {
                 line = format!("{line}, {share:.1} times less than sums of gradients");
             }
