@@ -1,18 +1,22 @@
-//! A socket that never hands the kernel more than it takes at a time.
+//! A socket that never hands the kernel more than it takes at a time, and hands over again what
+//! the kernel did not take for the sake of another packet.
 //!
 //! quinn joins up to ten packets into one batch, whatever their size, and the kernel refuses a
 //! batch of more than 65,535 bytes as a whole. quinn cannot tell: it takes the packets as lost,
 //! then the path as unable to carry their size, and falls back to the smallest.
+//!
+//! When a port refuses a packet, the kernel tells so in place of sending the next one, whoever that
+//! is for. quinn would miss it, and send it again after 150 ms if it is the first to a rank.
 
 use std::io::{self, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use quinn::udp::{RecvMeta, Transmit};
-use quinn::{AsyncUdpSocket, UdpPoller};
+use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
+use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 
 /// Bytes of UDP payload that the kernel takes in one batch, headers left out.
 const BATCH: usize = 65_000;
@@ -21,6 +25,9 @@ const BATCH: usize = 65_000;
 #[derive(Debug)]
 pub(super) struct Batches {
     inner: Arc<dyn AsyncUdpSocket>,
+    /// The same socket, by which a failure to send is seen: `inner` hides it.
+    socket: UdpSocket,
+    state: UdpSocketState,
     /// The largest packet that was sent in a batch so far.
     packet: AtomicUsize,
     /// Packets that may arrive joined.
@@ -29,28 +36,39 @@ pub(super) struct Batches {
 
 impl Batches {
     /// Over a socket on which packets of up to `largest` bytes arrive.
-    pub(super) fn over(inner: Arc<dyn AsyncUdpSocket>, largest: u16) -> Self {
+    pub(super) fn over(socket: UdpSocket, largest: u16) -> io::Result<Self> {
         let fit = usize::from(u16::MAX) / usize::from(largest.max(1)) + 1;
-        Self {
+        let again = socket.try_clone()?;
+        let inner = TokioRuntime.wrap_udp_socket(socket)?;
+        Ok(Self {
+            state: UdpSocketState::new((&again).into())?,
+            socket: again,
             received: inner.max_receive_segments().min(fit),
             inner,
             packet: AtomicUsize::new(1),
-        }
+        })
     }
 
-    /// Sends a batch in pieces of whole packets that fit.
-    fn in_pieces(&self, transmit: &Transmit<'_>, packet: usize) -> io::Result<()> {
-        for piece in transmit.contents.chunks(fitting(packet) * packet) {
-            self.inner.try_send(&Transmit {
-                contents: piece,
-                destination: transmit.destination,
-                ecn: transmit.ecn,
-                segment_size: (piece.len() > packet).then_some(packet),
-                src_ip: transmit.src_ip,
-            })?;
+    fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        match self.state.try_send((&self.socket).into(), transmit) {
+            Ok(()) => Ok(()),
+            // Of another packet, which is told once; or one of this, with which `inner` deals.
+            Err(_) => self.inner.try_send(transmit),
         }
-        Ok(())
     }
+}
+
+/// A batch in pieces of whole packets that fit.
+fn pieces<'a>(transmit: &Transmit<'a>, packet: usize) -> impl Iterator<Item = Transmit<'a>> {
+    let (destination, ecn, src_ip) = (transmit.destination, transmit.ecn, transmit.src_ip);
+    let pieces = transmit.contents.chunks(fitting(packet) * packet);
+    pieces.map(move |piece| Transmit {
+        contents: piece,
+        destination,
+        ecn,
+        segment_size: (piece.len() > packet).then_some(packet),
+        src_ip,
+    })
 }
 
 impl AsyncUdpSocket for Batches {
@@ -60,14 +78,11 @@ impl AsyncUdpSocket for Batches {
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let Some(packet) = transmit.segment_size else {
-            return self.inner.try_send(transmit);
+            return self.send(transmit);
         };
         // The path has come to carry more; from the next batch on, quinn joins fewer.
         self.packet.fetch_max(packet, Ordering::Relaxed);
-        if transmit.contents.len() <= BATCH {
-            return self.inner.try_send(transmit);
-        }
-        self.in_pieces(transmit, packet)
+        pieces(transmit, packet).try_for_each(|piece| self.send(&piece))
     }
 
     fn poll_recv(
@@ -104,92 +119,81 @@ fn fitting(packet: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
-    /// Takes down what is sent: lengths, and of which packets.
-    #[derive(Debug, Default)]
-    struct Witness(Mutex<Vec<(usize, Option<usize>)>>);
-
-    impl AsyncUdpSocket for Witness {
-        fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-            unreachable!("nothing waits here")
+    fn batch(contents: &[u8], packet: usize, to: SocketAddr) -> Transmit<'_> {
+        Transmit {
+            destination: to,
+            ecn: None,
+            contents,
+            segment_size: (contents.len() > packet).then_some(packet),
+            src_ip: None,
         }
+    }
 
-        fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-            let sent = (transmit.contents.len(), transmit.segment_size);
-            self.0.lock().unwrap().push(sent);
-            Ok(())
-        }
-
-        fn poll_recv(
-            &self,
-            _: &mut Context<'_>,
-            _: &mut [IoSliceMut<'_>],
-            _: &mut [RecvMeta],
-        ) -> Poll<io::Result<usize>> {
-            Poll::Pending
-        }
-
-        fn local_addr(&self) -> io::Result<SocketAddr> {
-            Err(io::ErrorKind::Unsupported.into())
-        }
-
-        fn max_transmit_segments(&self) -> usize {
-            64
-        }
-
-        fn max_receive_segments(&self) -> usize {
-            64
-        }
+    fn loopback() -> UdpSocket {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
     }
 
     #[test]
     fn every_batch_fits_the_kernel_and_holds_whole_packets() {
         for packet in [1200, 1452, 6500, 8952, 32_000, 65_507] {
             for packets in 1..=10 {
-                let witness = Arc::new(Witness::default());
-                let batches = Batches::over(witness.clone(), 8952);
                 // The last packet of a batch may be shorter.
                 let contents = vec![0; packet * packets - 7];
-                let transmit = Transmit {
-                    destination: ([127, 0, 0, 1], 1).into(),
-                    ecn: None,
-                    contents: &contents,
-                    segment_size: (packets > 1).then_some(packet),
-                    src_ip: None,
-                };
-                batches.try_send(&transmit).unwrap();
-                let sent = witness.0.lock().unwrap();
-                assert_eq!(
-                    sent.iter().map(|(bytes, _)| bytes).sum::<usize>(),
-                    contents.len()
-                );
-                for (bytes, of) in sent.iter() {
-                    assert!(*bytes <= 65_507, "{bytes} bytes at a time");
-                    assert!(of.is_none_or(|of| of == packet && *bytes > packet));
+                let whole = batch(&contents, packet, ([127, 0, 0, 1], 1).into());
+                let mut bytes = 0;
+                for piece in pieces(&whole, packet) {
+                    let length = piece.contents.len();
+                    bytes += length;
+                    assert!(length <= 65_507, "{length} bytes at a time");
+                    let of = piece.segment_size;
+                    assert_eq!(of, (length > packet).then_some(packet));
                 }
+                assert_eq!(bytes, contents.len());
             }
         }
     }
 
-    #[test]
-    fn batches_shrink_once_packets_have_grown() {
-        let batches = Batches::over(Arc::new(Witness::default()), 8952);
-        assert_eq!(batches.max_transmit_segments(), 64);
+    #[tokio::test]
+    async fn batches_shrink_once_packets_have_grown() {
+        let to = loopback();
+        let batches = Batches::over(loopback(), 8952).unwrap();
+        let most = batches.inner.max_transmit_segments();
+        assert_eq!(batches.max_transmit_segments(), most.min(64));
         for (packet, fit) in [(1200, 54), (8952, 7), (1200, 7)] {
             let contents = vec![0; 2 * packet];
-            let transmit = Transmit {
-                destination: ([127, 0, 0, 1], 1).into(),
-                ecn: None,
-                contents: &contents,
-                segment_size: Some(packet),
-                src_ip: None,
-            };
-            batches.try_send(&transmit).unwrap();
-            assert_eq!(batches.max_transmit_segments(), fit);
+            let whole = batch(&contents, packet, to.local_addr().unwrap());
+            batches.try_send(&whole).unwrap();
+            assert_eq!(batches.max_transmit_segments(), most.min(fit));
         }
-        assert_eq!(batches.max_receive_segments(), 8);
+        assert!(batches.max_receive_segments() <= 8);
+    }
+
+    #[cfg(all(target_os = "linux", not(meshwork_portable)))]
+    #[tokio::test]
+    async fn what_one_port_refuses_costs_no_packet_to_another() {
+        use super::super::refusals::Refusals;
+
+        let (open, closed, own) = (loopback(), loopback(), loopback());
+        let ports = [&closed, &open].map(|socket| socket.local_addr().unwrap());
+        drop(closed);
+        // Who wants to be told of refusals is told of them in place of sending.
+        let _refusals = Refusals::of(&own);
+        let batches = Arc::new(Batches::over(own, 1200).unwrap());
+        let mut poller = batches.clone().create_io_poller();
+        std::future::poll_fn(|context| poller.as_mut().poll_writable(context))
+            .await
+            .unwrap();
+        for number in 0..100 {
+            for port in ports {
+                batches.try_send(&batch(&[number], 1200, port)).unwrap();
+            }
+        }
+        let mut arrived = [0];
+        let read = (0..100).all(|number| open.recv(&mut arrived).is_ok() && arrived == [number]);
+        assert!(read, "a packet to a port that listens was not sent");
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn::{
-    ClientConfig, Endpoint, EndpointConfig, MtuDiscoveryConfig, Runtime, ServerConfig,
-    TokioRuntime, TransportConfig, VarInt,
+    ClientConfig, Endpoint, EndpointConfig, MtuDiscoveryConfig, ServerConfig, TokioRuntime,
+    TransportConfig, VarInt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
@@ -168,8 +168,7 @@ pub(super) fn attentive_client(
 /// Has an endpoint go on at any address of this machine, and any port.
 pub(super) fn rebind(endpoint: &Endpoint, before: SocketAddr, network: Network) -> io::Result<()> {
     let socket = bind((everywhere(before.ip()), 0).into())?;
-    let socket = TokioRuntime.wrap_udp_socket(socket)?;
-    let socket = Batches::over(socket, arriving(network));
+    let socket = Batches::over(socket, arriving(network))?;
     endpoint.rebind_abstract(Arc::new(socket))
 }
 
@@ -191,8 +190,7 @@ fn endpoint(
         .max_udp_payload_size(arriving)
         .expect("a network's packets have 1,200 to 65,507 bytes");
     let starting = |error| system("starting QUIC", &error);
-    let socket = TokioRuntime.wrap_udp_socket(socket).map_err(starting)?;
-    let socket = Arc::new(Batches::over(socket, arriving));
+    let socket = Arc::new(Batches::over(socket, arriving).map_err(starting)?);
     Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime))
         .map_err(starting)
 }
