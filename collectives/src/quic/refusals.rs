@@ -10,6 +10,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::task::AbortHandle;
 
 use crate::tasks::spawn;
@@ -26,13 +28,21 @@ pub(super) struct Refusals {
 
 /// When one port refused the last two packets.
 #[derive(Debug, Default)]
-pub(super) struct Refused(Mutex<[Option<Instant>; 2]>);
+pub(super) struct Refused {
+    last: Mutex<[Option<Instant>; 2]>,
+    another: Notify,
+}
 
 impl Refused {
     /// Whether it has refused two packets lately.
     pub(super) fn is_closed(&self, now: Instant) -> bool {
         let recent = |at: &Option<Instant>| at.is_some_and(|at| now < at + RECENT);
-        lock(&self.0).iter().all(recent)
+        lock(&self.last).iter().all(recent)
+    }
+
+    /// Until it refuses another packet, from this call on.
+    pub(super) fn another(&self) -> Notified<'_> {
+        self.another.notified()
     }
 
     #[cfg_attr(
@@ -40,8 +50,10 @@ impl Refused {
         expect(dead_code, reason = "only Linux hands refused packets on")
     )]
     fn note(&self, now: Instant) {
-        let mut last = lock(&self.0);
+        let mut last = lock(&self.last);
         *last = [last[1], Some(now)];
+        drop(last);
+        self.another.notify_waiters();
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quinn::{Connection, Endpoint};
+use quinn::{Connection, ConnectionError, Endpoint};
 use tokio::time::{sleep, timeout};
 
 use super::{Admission, MemberConnection, TcpBinding, lock};
@@ -25,6 +25,9 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 const PATIENT: u32 = 8;
 /// The pause between two attempts that fail at once.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The pauses after which a port that refused the first packet is called again: whoever is to
+/// listen there begins at this moment too, and QUIC repeats its packet after 150 ms at the earliest.
+const SOON_IN_MS: [u64; 4] = [5, 10, 20, 40];
 
 impl Admission {
     /// Starts to dial the neighbours below this rank; those above dial it.
@@ -329,17 +332,35 @@ async fn connect(
         .map_err(|error| Attempt::Hopeless(JoinError::from(error).into()))?
         .to_str()
         .into_owned();
-    let connecting = endpoint
-        .connect_with(
-            endpoint::client(&admission.identity, admission.network),
-            address,
-            &name,
-        )
-        .map_err(|_| Attempt::Failed)?;
-    let connection = connecting.await.map_err(|error| match distrust(&error) {
+    let connected = call(admission, endpoint, address, &name).await?;
+    let connection = connected.map_err(|error| match distrust(&error) {
         Some(distrust) => Attempt::Hopeless(distrust.error(peer.clone()).into()),
         None => Attempt::Failed,
     })?;
     admission.node.connection_counters.dialled();
     Ok(connection)
+}
+
+/// Calls until there is an answer, and again where the port refuses at first.
+async fn call(
+    admission: &Admission,
+    endpoint: &Endpoint,
+    address: SocketAddr,
+    name: &str,
+) -> Result<Result<Connection, ConnectionError>, Attempt> {
+    let begin = || {
+        let client = endpoint::client(&admission.identity, admission.network);
+        let connecting = endpoint.connect_with(client, address, name);
+        connecting.map_err(|_| Attempt::Failed)
+    };
+    // Held only here: what a port refused before its member was there is no evidence later.
+    let port = admission.node.refusals.watch(address);
+    for pause in SOON_IN_MS.map(Duration::from_millis) {
+        let refused = port.another();
+        tokio::select! {
+            connected = begin()? => return Ok(connected),
+            () = refused => sleep(pause).await,
+        }
+    }
+    Ok(begin()?.await)
 }
