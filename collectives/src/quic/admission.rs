@@ -42,7 +42,7 @@ use crate::{
 };
 
 pub(super) use accept::accept;
-use control_sender::{After, ControlSender, Farewell};
+use control_sender::{After, ControlSender, Farewell, LastWord};
 pub(super) use evidence::{Sight, Whereabouts};
 pub(super) use idle::keep_to_budget;
 use join_requests::JoinRequests;
@@ -323,8 +323,8 @@ impl Admission {
         }
     }
 
-    /// Waits until all last words are confirmed, which takes a bounded time.
-    pub(super) async fn farewells(&self) {
+    /// Waits until all last words are confirmed, for a bounded time; whether they are.
+    pub(super) async fn farewells(&self) -> bool {
         self.close_kept();
         let mut farewells = mem::take(&mut *lock(&self.farewells));
         farewells.extend(
@@ -332,9 +332,11 @@ impl Admission {
                 .values_mut()
                 .filter_map(|member| member.control_sender.farewell()),
         );
+        let mut confirmed = true;
         for farewell in farewells {
-            let _ = farewell.await;
+            confirmed &= matches!(farewell.await, Ok(LastWord::Confirmed(_)));
         }
+        confirmed
     }
 
     /// Ends all connections of a group that has finished.

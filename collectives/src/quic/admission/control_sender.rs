@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quinn::{Connection, SendStream, VarInt};
+use quinn::{Connection, ConnectionError, SendStream, StoppedError, VarInt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -33,13 +33,18 @@ pub(super) struct ControlSender {
     after: After,
     /// Taken for the last word.
     open_stream: Option<OpenStream>,
-    /// Ends when that is confirmed, or not to be.
     farewell: Option<Farewell>,
 }
 
-/// What is left of a connection once its last word is confirmed; nothing where that is not, or the
-/// connection is of no more use.
-pub(super) type Farewell = JoinHandle<Option<Parted>>;
+/// Ends once the last word is confirmed, or is not to be.
+pub(super) type Farewell = JoinHandle<LastWord>;
+
+/// What became of the last word.
+pub(super) enum LastWord {
+    /// It has arrived. What is left of the connection, if that may be of use.
+    Confirmed(Option<Parted>),
+    Unconfirmed,
+}
 
 struct OpenStream {
     messages: mpsc::Sender<Message>,
@@ -123,8 +128,10 @@ impl ControlSender {
         drop(open_stream.messages);
         let stays = self.after == After::MayStay && is_queued && code != UNNEEDED;
         self.farewell = Some(spawn(async move {
-            let confirmed = timeout(FAREWELL, open_stream.confirmed).await;
-            (stays && matches!(confirmed, Ok(Ok(true)))).then_some(parted)
+            match timeout(FAREWELL, open_stream.confirmed).await {
+                Ok(Ok(true)) => LastWord::Confirmed(stays.then_some(parted)),
+                Ok(Ok(false) | Err(_)) | Err(_) => LastWord::Unconfirmed,
+            }
         }));
     }
 
@@ -148,7 +155,7 @@ pub(super) fn close(connections: &[Connection], code: VarInt, reason: &[u8]) {
 }
 
 /// Sends messages until there are no more, and waits until the last has arrived or the other end
-/// wants none of them, as once it has gone on. False if the connection ends before.
+/// wants none of them, as once it has gone on or left. False if the connection ends otherwise.
 async fn send_all(mut control: SendStream, mut messages: mpsc::Receiver<Message>) -> bool {
     let _ = control.set_priority(FIRST);
     while let Some(message) = messages.recv().await {
@@ -158,7 +165,10 @@ async fn send_all(mut control: SendStream, mut messages: mpsc::Receiver<Message>
     }
     // It fails only where the other end wants no more, which is what comes next.
     let _ = control.finish();
-    control.stopped().await.is_ok()
+    match control.stopped().await {
+        Ok(_) | Err(StoppedError::ConnectionLost(ConnectionError::ApplicationClosed(_))) => true,
+        Err(StoppedError::ConnectionLost(_) | StoppedError::ZeroRttRejected) => false,
+    }
 }
 
 #[cfg(test)]

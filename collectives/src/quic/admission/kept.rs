@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering;
 
 use quinn::Connection;
 
+use super::control_sender::LastWord;
 use super::{Admission, AdmittedMember, lock};
 use crate::Rank;
 use crate::quic::TURNED_AWAY;
@@ -110,8 +111,10 @@ impl Admission {
 
 /// The connection with a member, once its last word is confirmed.
 async fn parted(mut member: AdmittedMember) -> Option<Connection> {
-    let parted = member.control_sender.farewell()?.await;
-    parted.ok()??.into_kept()
+    match member.control_sender.farewell()?.await {
+        Ok(LastWord::Confirmed(parted)) => parted?.into_kept(),
+        Ok(LastWord::Unconfirmed) | Err(_) => None,
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Last words that arrive, and those that cannot.
 
-use quinn::{ConnectionError, RecvStream};
+use quinn::RecvStream;
 use tokio::runtime::Builder;
 use tokio::task::yield_now;
 
@@ -120,7 +120,10 @@ fn a_connection_that_may_stay_is_left_open_once_all_is_said_and_ends_with_what_i
                 (0..WAITING).for_each(|_| control_sender.tell(Message::Heartbeat));
             }
             control_sender.part(ABORT, Some(word()));
-            let left = control_sender.farewell().unwrap().await.unwrap();
+            let left = match control_sender.farewell().unwrap().await.unwrap() {
+                LastWord::Confirmed(left) => left,
+                LastWord::Unconfirmed => panic!("the member confirms all that it is told"),
+            };
             assert_eq!(
                 left.is_some(),
                 is_queued,
