@@ -136,6 +136,13 @@ impl FromStr for Range {
 }
 
 impl Engine {
+    fn other(self) -> Self {
+        match self {
+            Self::Candle => Self::Xla,
+            Self::Xla => Self::Candle,
+        }
+    }
+
     /// The flags that only another engine has a meaning for.
     fn flags_of_others(self) -> &'static [&'static str] {
         match self {
@@ -169,7 +176,8 @@ impl Args {
             return Ok(args);
         };
         let flag = flag.replace('_', "-");
-        let refused = format!("--{flag} is not for --engine {}", args.engine);
+        let (engine, other) = (args.engine, args.engine.other());
+        let refused = format!("--{flag} is not for --engine {engine}: it goes with --engine {other}");
         Err(Self::command().error(ErrorKind::ArgumentConflict, refused))
     }
 

@@ -51,15 +51,14 @@ pub(crate) fn train(
             inner.step(&gradients, rate(step, args.steps, trial.lr), scale)?;
             shared.step(strategy)?;
         }
-        // Whoever is first would count less than the others send.
-        strategy.run(|replica| replica.all_reduce(ReplicaReduceOp::Sum, &mut [0.0_f32]))?;
         Ok(())
     };
-    let (sent, began) = (sent()?, Instant::now());
+    let (before, began) = (sent(strategy)?, Instant::now());
     let made = make_steps(strategy);
+    let sent = sent(strategy)? - before;
     let mut measured = Measured {
         loss: f64::NAN,
-        bytes_per_worker: sent_since(sent)? / trial.workers as u64,
+        bytes_per_worker: sent / trial.workers as u64,
         wall: began.elapsed(),
     };
     match made.and_then(|()| shared.finish(strategy)) {
@@ -84,20 +83,13 @@ fn has_diverged(error: &text::Error) -> bool {
     )
 }
 
-fn sent_since(before: u64) -> Result<u64, Failure> {
-    Ok(sent()?.saturating_sub(before))
-}
-
-/// Bytes that all processes of this network namespace have sent.
-fn sent() -> Result<u64, Failure> {
-    let devices = std::fs::read_to_string("/proc/net/dev")?;
-    let mut sum = 0;
-    for line in devices.lines().skip(2) {
-        let (_, counters) = line.split_once(':').ok_or("a line without a colon")?;
-        let sent = counters.split_whitespace().nth(8);
-        sum += sent.ok_or("a line with few counters")?.parse::<u64>()?;
-    }
-    Ok(sum)
+/// Bytes that all workers have handed to their sockets so far.
+fn sent(strategy: &mut MultiWorkerMirroredStrategy) -> Result<u64, Failure> {
+    let peers = strategy.statistics().group.peers;
+    let own: u64 = peers.iter().map(|peer| peer.bytes_sent).sum();
+    let mut sum = [i64::try_from(own)?];
+    strategy.run(|replica| replica.all_reduce(ReplicaReduceOp::Sum, &mut sum))?;
+    Ok(u64::try_from(sum[0])?)
 }
 
 /// Rows of text that a worker computes in a step.
