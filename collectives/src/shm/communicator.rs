@@ -12,7 +12,6 @@ use super::access::{DataPath, MemoryAccess};
 use super::control_block::{ControlBlock, DescriptorCell, Shape};
 use super::descriptor::{self, BufferDescriptor, BufferLocation, ContractWords};
 use super::flag::{Atomic, Flag};
-use super::gather::Gathering;
 use super::mapping::{Mapping, Population};
 use super::peer_channel::MessageCounters;
 use super::reduce::{Receiver, ReducePlan};
@@ -196,8 +195,9 @@ impl<A: Atomic> ShmCommunicator<A> {
         for number in [operations.wrapping_sub(1), operations] {
             self.sequence = number;
             self.post(self.me).flag.set(number);
-            self.gathered(Gathering::meeting(number), self.me)
-                .set(number);
+            let meeting = super::gather::Gathering::meeting(number);
+            self.gathered(meeting, self.me).set(number);
+            self.own().agreed.0.set(number);
         }
     }
 
@@ -225,7 +225,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         waiter: &Waiter<'_>,
     ) -> Result<(), Failure> {
         let told = self.post_call(request, BufferLocation::Nothing, 0);
-        self.await_peers(waiter, &told).map(drop)
+        self.await_peers(waiter, &told, || ()).map(drop)
     }
 
     /// The first half of a meeting: what can be done without the others may follow it.
@@ -250,7 +250,8 @@ impl<A: Atomic> ShmCommunicator<A> {
         PostedContract(contract_words)
     }
 
-    /// The second half of a meeting.
+    /// The second half of a meeting. Of many ranks that all hand over short messages, the one at
+    /// the top of their tree does `at_top` before any of the others goes on.
     ///
     /// What this rank has written may still be on its way to the others, in the order in which it
     /// was written. Until short messages are read, nothing here may wait for that: no look for
@@ -261,8 +262,11 @@ impl<A: Atomic> ShmCommunicator<A> {
         &self,
         waiter: &Waiter<'_>,
         PostedContract(contract_words): &PostedContract,
+        at_top: impl FnOnce(),
     ) -> Result<DataPath, Failure> {
-        self.gather(waiter, Gathering::meeting(self.sequence))?;
+        if self.shape.gathers() && self.meet_along_tree(waiter, contract_words, at_top)? {
+            return Ok(DataPath::Small);
+        }
         let mut all_small = self.post(self.me).is_near();
         for other in self.others() {
             let post = self.post(other);
@@ -400,7 +404,9 @@ impl<A: Atomic> ShmCommunicator<A> {
         }
         self.direct = self.direct.wrapping_add(1);
         self.own().done.0.show(self.direct);
-        self.gather(waiter, Gathering::end(self.direct))?;
+        if self.shape.gathers() {
+            return self.part_along_tree(waiter, self.direct);
+        }
         for other in self.others() {
             let done = &self.control_blocks[other].head().done.0;
             self.wait(waiter, done, self.direct, other)?;

@@ -63,6 +63,9 @@ pub(super) struct Head<A = AtomicU32> {
     /// The operation that this rank has come to the meeting of, and the direct one that it has come
     /// to the end of, with all below it in a tree of the ranks.
     pub(super) gathered: [PaddedFlag<A>; 2],
+    /// The operation, if this rank and all below it in the tree do the same in it and have handed
+    /// over all that there is to read.
+    pub(super) agreed: PaddedFlag<A>,
     /// The direct operation in which this rank touches the memory of others, or did last.
     pub(super) inside: PaddedFlag<A>,
     /// Not 0 once this rank has failed, and takes its memory back.
@@ -314,6 +317,7 @@ mod checked {
             consumed: line(),
             done: line(),
             gathered: [line(), line()],
+            agreed: line(),
             inside: line(),
             closed: line(),
             nonce: Default::default(),

@@ -9,12 +9,20 @@
 //! Who looks at each of many others may have to sleep for each of them, which with more ranks than
 //! cores is a quarter of their number squared wake-ups; in the tree it is two a rank at most, but
 //! for those with several others right below them.
+//!
+//! Looks at memory of others that lie in no cache grow with the square too. So each compares those
+//! right below it with itself, and the top tells all whether the whole tree has found itself the
+//! same. Only where it has not, each looks at all others, and finds out who does what.
 
 use super::communicator::ShmCommunicator;
+use super::descriptor::ContractWords;
 use super::flag::{Atomic, Flag};
 use super::wait::Waiter;
 use crate::failure::Failure;
 use crate::{Rank, overlay};
+
+/// The rank at the top of the tree.
+pub(super) const TOP: usize = 0;
 
 /// Where in an operation all ranks wait for all.
 #[derive(Clone, Copy, Debug)]
@@ -45,22 +53,52 @@ impl Gathering {
 }
 
 impl<A: Atomic> ShmCommunicator<A> {
-    /// Waits until all ranks have come to a point of an operation, along a tree where they are
-    /// many: who looks at each of many others may have to sleep for each of them.
-    #[inline]
-    pub(super) fn gather(&self, waiter: &Waiter<'_>, at: Gathering) -> Result<(), Failure> {
-        match self.shape.gathers() {
-            true => self.gather_along_tree(waiter, at),
-            false => Ok(()),
+    /// Waits, along the tree, until all ranks have come to the meeting of the operation. Whether
+    /// all do the same, and have handed over all that there is to read; the top, where that is so,
+    /// does `at_top` first.
+    pub(super) fn meet_along_tree(
+        &self,
+        waiter: &Waiter<'_>,
+        contract_words: &ContractWords,
+        at_top: impl FnOnce(),
+    ) -> Result<bool, Failure> {
+        let at = Gathering::meeting(self.sequence);
+        let mut agreed = self.post(self.me).is_near();
+        for child in self.children() {
+            self.wait_through(waiter, at, child)?;
+            let same = cfg!(meshwork_bare) || self.post(child).has(contract_words);
+            agreed &= same && self.have_agreed(child);
         }
+        if agreed && self.me == TOP {
+            at_top();
+        }
+        // Never far behind, whatever the operations before were.
+        let told = self.sequence.wrapping_sub(u32::from(!agreed));
+        self.own().agreed.0.show(told);
+        self.come_to(waiter, at)?;
+        Ok(self.have_agreed(TOP) && self.post(self.me).is_near())
     }
 
-    fn gather_along_tree(&self, waiter: &Waiter<'_>, at: Gathering) -> Result<(), Failure> {
-        for child in overlay::children(Rank::at(self.me), self.world()) {
-            self.wait_through(waiter, at, child.index())?;
+    /// Waits, along the tree, until all ranks have come to the end of a direct operation.
+    pub(super) fn part_along_tree(&self, waiter: &Waiter<'_>, number: u32) -> Result<(), Failure> {
+        let at = Gathering::end(number);
+        for child in self.children() {
+            self.wait_through(waiter, at, child)?;
         }
+        self.come_to(waiter, at)
+    }
+
+    fn come_to(&self, waiter: &Waiter<'_>, at: Gathering) -> Result<(), Failure> {
         self.gathered(at, self.me).set(at.number);
-        self.wait_through(waiter, at, 0)
+        self.wait_through(waiter, at, TOP)
+    }
+
+    fn children(&self) -> impl Iterator<Item = usize> + use<A> {
+        overlay::children(Rank::at(self.me), self.world()).map(Rank::index)
+    }
+
+    fn have_agreed(&self, through: usize) -> bool {
+        self.control_blocks[through].head().agreed.0.number() == self.sequence
     }
 
     /// Waits until a rank and all below it have come.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   small:   all copy in | meet | each folds everything
+//!            all copy in | meet, and the top of the tree folds | all copy out      (many ranks)
 //!   direct:  meet | each folds its part of all buffers, into all buffers | part
 //!   slots:   for each piece:  copy in the others' parts | fold the own part | copy out
 //! ```
@@ -23,6 +24,7 @@ use super::communicator::ShmCommunicator;
 use super::descriptor::BufferLocation;
 use super::fetch;
 use super::flag::Atomic;
+use super::gather::TOP;
 use super::kernel::{blend, fold_into};
 use super::span::Span;
 use super::wait::Waiter;
@@ -98,7 +100,8 @@ impl<A: Atomic> ShmCommunicator<A> {
             // Whatever the others say, it goes through slots: the first one is filled meanwhile.
             self.copy_in(waiter, self.ticks, &buffer[first])?;
         }
-        match &self.await_peers(waiter, &told)? {
+        let fold = || self.fold_for_all(whole.bytes(), plan);
+        match &self.await_peers(waiter, &told, fold)? {
             DataPath::Small => {
                 self.prefetch_next_small(size_of_val(buffer));
                 self.reduce_small(buffer, plan);
@@ -122,22 +125,46 @@ impl<A: Atomic> ShmCommunicator<A> {
             return;
         }
         let bytes = size_of_val(buffer);
-        let small = |place: usize| {
-            let small = self.control_blocks[place]
-                .small(self.sequence)
-                .part(0..bytes);
-            small.expect("`place` has compared the length")
-        };
+        if self.shape.gathers() && plan.receiver == Receiver::All {
+            // SAFETY: the top has folded before any rank was told that all have come, and writes
+            // there again two operations later, when all have read it.
+            return buffer.copy_from_slice(unsafe { self.small(TOP, bytes).read() });
+        }
         if self.len() == 2 {
             // SAFETY: as below.
-            let theirs = unsafe { small(1 - self.me).read() };
+            let theirs = unsafe { self.small(1 - self.me, bytes).read() };
             return fold_into(plan.reduction, buffer, theirs);
         }
-        let sources: Spans = (0..self.len()).map(small).collect();
+        let sources = self.all_small(bytes);
         let own = [Span::of_mut(buffer)];
         // SAFETY: every rank has posted, so what they have copied in is complete, and they write
         // there again two operations later, when all have read it; the buffer is the caller's.
         unsafe { blend(plan.reduction, &sources, &own) };
+    }
+
+    /// What the top does for all: where each would fold, the bytes that are read grow with the
+    /// square of the ranks.
+    fn fold_for_all<T: Element>(&self, bytes: usize, plan: &ReducePlan<T>) {
+        if plan.receiver != Receiver::All {
+            return;
+        }
+        let sources = self.all_small(bytes);
+        // SAFETY: every rank has posted, so what they have copied in is complete; the others touch
+        // none of it before they are told that all have come.
+        unsafe { blend(plan.reduction, &sources, &[sources[TOP]]) };
+    }
+
+    fn all_small(&self, bytes: usize) -> Spans {
+        (0..self.len())
+            .map(|place| self.small(place, bytes))
+            .collect()
+    }
+
+    /// Where a rank hands over so many bytes in this operation.
+    fn small(&self, place: usize, bytes: usize) -> Span {
+        let small = self.control_blocks[place].small(self.sequence);
+        let small = small.part(0..bytes);
+        small.expect("`place` has compared the length")
     }
 
     fn reduce_direct<T: Element>(

@@ -48,7 +48,7 @@ impl<A: Atomic> ShmCommunicator<A> {
             // Whatever the others say, it goes through slots: the first one is filled meanwhile.
             self.publish(waiter, 0, outgoing_blocks)?;
         }
-        let data_path = self.await_peers(waiter, &told)?;
+        let data_path = self.await_peers(waiter, &told, || ())?;
         let mut receives: SmallVec<[ReceiveBlock; 8]> = transfer.receives.iter().cloned().collect();
         if outgoing_blocks.counts.is_some() {
             self.find_starts(&mut receives)?;

@@ -134,7 +134,8 @@ impl<'a> Waiter<'a> {
             }
             std::hint::spin_loop();
         }
-        false
+        // Whoever does not spin sees too what is there.
+        flag.reached(number)
     }
 
     /// Returns when a flag has reached the number, unless its rank is `closed` before. The place of

@@ -177,7 +177,8 @@ impl Args {
         };
         let flag = flag.replace('_', "-");
         let (engine, other) = (args.engine, args.engine.other());
-        let refused = format!("--{flag} is not for --engine {engine}: it goes with --engine {other}");
+        let refused =
+            format!("--{flag} is not for --engine {engine}: it goes with --engine {other}");
         Err(Self::command().error(ErrorKind::ArgumentConflict, refused))
     }
 

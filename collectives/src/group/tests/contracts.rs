@@ -171,6 +171,31 @@ fn every_way_to_disagree_is_named_on_every_rank_with_both_lines() {
     }
 }
 
+/// Where ranks meet along a tree, none compares itself with all others while all agree.
+#[test]
+fn who_calls_otherwise_is_named_on_every_rank_wherever_it_is_among_many() {
+    const WORLD: u32 = 20;
+    let sum = |group: &mut Group, count: usize| {
+        let mut buffer = vec![1.0_f32; count];
+        let done = group.all_reduce(&mut buffer, ReduceOp::Sum);
+        done.map(|()| assert!(buffer.iter().all(|sum| *sum == WORLD as f32)))
+    };
+    // At the top, at the foot right below it and far below, in between, and on a branch of its own.
+    for odd in [0, 1, 15, 8, 19].map(Rank::new) {
+        let errors = Over::Local.run(WORLD, |mut group| {
+            sum(&mut group, 64).unwrap();
+            let count = if group.rank() == odd { 63 } else { 64 };
+            sum(&mut group, count).unwrap_err()
+        });
+        for error in errors {
+            let OperationError::Disagreement { rank, peer, .. } = &error else {
+                panic!("{odd}: {error}")
+            };
+            assert!([*rank, *peer].contains(&odd), "{error}");
+        }
+    }
+}
+
 #[test]
 fn a_message_that_meets_another_call_is_named_with_both_lines() {
     for over in [Over::Local, Over::Memory, Over::Quic] {

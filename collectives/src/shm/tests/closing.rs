@@ -100,7 +100,8 @@ fn a_rank_that_was_stopped_inside_does_not_write_to_memory_that_was_given_up() {
             buffer.fill(7.0);
             given_up
         });
-        let DataPath::Direct(buffer_descriptors) = stopped.await_peers(&waiter, &told).unwrap()
+        let DataPath::Direct(buffer_descriptors) =
+            stopped.await_peers(&waiter, &told, || ()).unwrap()
         else {
             panic!("both buffers are registered");
         };
