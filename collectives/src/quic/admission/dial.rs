@@ -26,7 +26,7 @@ const PATIENT: u32 = 8;
 /// The pause between two attempts that fail at once.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The pauses after which a port that refused the first packet is called again: whoever is to
-/// listen there begins at this moment too, and QUIC repeats its packet after 150 ms at the earliest.
+/// listen there begins at this moment too, and QUIC repeats its packet after 150 ms.
 const SOON_IN_MS: [u64; 4] = [5, 10, 20, 40];
 
 impl Admission {
