@@ -165,7 +165,7 @@ impl GradientBuckets {
     /// Vectors, extra numbers, and matrices that would not become smaller travel whole. All is sent
     /// by [`finish`](Self::finish) alone, in two operations.
     ///
-    /// [`save`](Self::save) has what is left out: without it a restart loses about one step's worth.
+    /// [`save`](Self::save) has what is left out: without it a restart loses about a step's worth.
     ///
     /// ```
     /// use std::num::NonZeroUsize;
@@ -189,9 +189,9 @@ impl GradientBuckets {
         self
     }
 
-    /// Adds to the snapshot of this worker what [PowerSGD](Self::with_power_sgd) has left out of its
-    /// gradients so far, and the factors that the next step begins with; in any other form there is
-    /// nothing to add. Between two steps.
+    /// Adds to the snapshot of this worker what [PowerSGD](Self::with_power_sgd) has left out of
+    /// its gradients so far, and the factors that the next step begins with; in any other form
+    /// there is nothing to add. Between two steps.
     ///
     /// What was left out differs from worker to worker: each saves a snapshot of its own, in a
     /// folder of its own.
@@ -236,14 +236,14 @@ impl GradientBuckets {
     /// Goes on from what was [saved](Self::save), with the same variables and rank: with the same
     /// bits, where all workers do. After an error nothing has changed.
     ///
-    /// In a job that is elastic ranks are not compared: see that no two workers read one's snapshot,
-    /// which would count twice.
+    /// In a job that is elastic ranks are not compared: see that no two workers read one's
+    /// snapshot, which would count twice.
     ///
     /// # Errors
     /// [`LowCommunicationError::PowerSgdRank`](crate::LowCommunicationError::PowerSgdRank) where the
     /// rank is another,
-    /// [`LowCommunicationError::SnapshotOfOther`](crate::LowCommunicationError::SnapshotOfOther) for
-    /// another worker's, [`Error::NotInCheckpoint`] for a variable that the snapshot does not have,
+    /// [`LowCommunicationError::SnapshotOfOther`](crate::LowCommunicationError::SnapshotOfOther)
+    /// for another worker's, [`Error::NotInCheckpoint`] for a variable that the snapshot does not have,
     /// or in another shape.
     pub fn restore(
         &mut self,

@@ -198,8 +198,8 @@ impl MirroredVars {
         self.values.restore(snapshot)
     }
 
-    /// Adds to a snapshot of this worker's own what [PowerSGD](Self::with_power_sgd) has left out of
-    /// its gradients: see [`GradientBuckets::save`].
+    /// Adds to a snapshot of this worker's own what [PowerSGD](Self::with_power_sgd) has left out
+    /// of its gradients: see [`GradientBuckets::save`].
     ///
     /// # Errors
     /// [`Error::Strategy`]
