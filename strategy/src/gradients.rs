@@ -240,8 +240,8 @@ impl GradientBuckets {
     /// snapshot, which would count twice.
     ///
     /// # Errors
-    /// [`LowCommunicationError::PowerSgdRank`](crate::LowCommunicationError::PowerSgdRank) where the
-    /// rank is another,
+    /// [`LowCommunicationError::PowerSgdRank`](crate::LowCommunicationError::PowerSgdRank) where
+    /// the rank is another,
     /// [`LowCommunicationError::SnapshotOfOther`](crate::LowCommunicationError::SnapshotOfOther)
     /// for another worker's, [`Error::NotInCheckpoint`] for a variable that the snapshot does not have,
     /// or in another shape.
