@@ -115,6 +115,7 @@ impl QuorumOptimizer {
     ///         saved = Some(state.add_to(snapshot)?); // and the inner optimizer
     ///     }
     /// }
+    /// outer.finish(&mut own)?;
     /// let strategy = outer.into_strategy();
     ///
     /// let snapshot = saved.expect("after 20 steps");
