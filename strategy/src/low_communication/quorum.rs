@@ -75,7 +75,7 @@ impl Quorum {
 
     /// Keeps, behind one of so many exchanges, all that each worker would lose by a restart, until
     /// its training comes by to save it: see [`QuorumOptimizer::checkpoint`]. That takes the memory
-    /// of six models meanwhile.
+    /// of up to four models until then, and of eight from there to the next step.
     #[must_use]
     pub fn with_checkpoints(mut self, exchanges: NonZeroU64) -> Self {
         self.checkpoints_every = Some(exchanges);
