@@ -9,7 +9,7 @@ use std::ops::Range;
 use meshwork_collectives::{self as collectives, Prepared, Registered};
 
 use crate::{
-    Error, MultiWorkerMirroredStrategy, ReplicaContext, ReplicaReduceOp, VariableSpec,
+    Error, MultiWorkerMirroredStrategy, ReplicaContext, ReplicaReduceOp, Snapshot, VariableSpec,
     bucket_ranges,
 };
 use communication_dtype::Bf16Buffers;
@@ -165,7 +165,7 @@ impl GradientBuckets {
     /// Vectors, extra numbers, and matrices that would not become smaller travel whole. All is sent
     /// by [`finish`](Self::finish) alone, in two operations.
     ///
-    /// What is left out is not in snapshots: a restart loses about one step's worth of it.
+    /// [`save`](Self::save) has what is left out: without it a restart loses about a step's worth.
     ///
     /// ```
     /// use std::num::NonZeroUsize;
@@ -187,6 +187,76 @@ impl GradientBuckets {
     pub fn with_power_sgd(mut self, rank: NonZeroUsize) -> Self {
         self.form = Form::LowRank(PowerSgd::new(&self.specs, rank));
         self
+    }
+
+    /// Adds to the snapshot of this worker what [PowerSGD](Self::with_power_sgd) has left out of
+    /// its gradients so far, and the factors that the next step begins with; in any other form
+    /// there is nothing to add. Between two steps.
+    ///
+    /// What was left out differs from worker to worker: each saves a snapshot of its own, in a
+    /// folder of its own.
+    ///
+    /// ```
+    /// use std::num::NonZeroUsize;
+    /// use meshwork_strategy::{
+    ///     Cursor, Error, GradientBuckets, MultiWorkerMirroredStrategy, Snapshot, VariableSpec,
+    /// };
+    ///
+    /// let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+    /// let specs = [VariableSpec::new("w", &[20, 30])?];
+    /// let mut gradients =
+    ///     GradientBuckets::new(&mut strategy, &specs, 0)?.with_power_sgd(NonZeroUsize::MIN);
+    /// strategy.run(|replica| {
+    ///     for (place, one) in (0..).zip(gradients.gradient_mut(0)?) {
+    ///         *one = f32::from(place % 7_i16);
+    ///     }
+    ///     gradients.finish(replica)
+    /// })?;
+    /// let snapshot = gradients.save(&strategy, Snapshot::new(1, Cursor::start()))?;
+    ///
+    /// let mut again =
+    ///     GradientBuckets::new(&mut strategy, &specs, 0)?.with_power_sgd(NonZeroUsize::MIN);
+    /// again.restore(&strategy, &snapshot)?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::DuplicateVariable`].
+    pub fn save(
+        &self,
+        strategy: &MultiWorkerMirroredStrategy,
+        snapshot: Snapshot,
+    ) -> Result<Snapshot, Error> {
+        match &self.form {
+            Form::F32 | Form::Bf16(_) => Ok(snapshot),
+            Form::LowRank(low_rank) => low_rank.save(&self.specs, strategy.rank(), snapshot),
+        }
+    }
+
+    /// Goes on from what was [saved](Self::save), with the same variables and rank: with the same
+    /// bits, where all workers do. After an error nothing has changed.
+    ///
+    /// In a job that is elastic ranks are not compared: see that no two workers read one's
+    /// snapshot, which would count twice.
+    ///
+    /// # Errors
+    /// [`LowCommunicationError::PowerSgdRank`](crate::LowCommunicationError::PowerSgdRank) where
+    /// the rank is another,
+    /// [`LowCommunicationError::SnapshotOfOther`](crate::LowCommunicationError::SnapshotOfOther)
+    /// for another worker's, [`Error::NotInCheckpoint`] for a variable that the snapshot does not have,
+    /// or in another shape.
+    pub fn restore(
+        &mut self,
+        strategy: &MultiWorkerMirroredStrategy,
+        snapshot: &Snapshot,
+    ) -> Result<(), Error> {
+        match &mut self.form {
+            Form::F32 | Form::Bf16(_) => Ok(power_sgd::check_rank(snapshot, 0)?),
+            Form::LowRank(low_rank) => {
+                let worker = (!strategy.is_elastic()).then(|| strategy.rank());
+                low_rank.restore(&self.specs, worker, snapshot)
+            }
+        }
     }
 
     /// The variables, in the order in which they were given.

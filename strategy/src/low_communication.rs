@@ -42,7 +42,7 @@ mod standing;
 mod state;
 
 pub use outer::OuterOptimizer;
-pub use quorum::{Late, Quorum, QuorumOptimizer};
+pub use quorum::{Late, Quorum, QuorumOptimizer, QuorumState};
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;

@@ -198,6 +198,32 @@ impl MirroredVars {
         self.values.restore(snapshot)
     }
 
+    /// Adds to a snapshot of this worker's own what [PowerSGD](Self::with_power_sgd) has left out
+    /// of its gradients: see [`GradientBuckets::save`].
+    ///
+    /// # Errors
+    /// [`Error::Strategy`]
+    pub fn save_left_out(
+        &self,
+        strategy: &MultiWorkerMirroredStrategy,
+        snapshot: Snapshot,
+    ) -> Result<Snapshot, Error> {
+        Ok(self.gradients.save(strategy, snapshot)?)
+    }
+
+    /// Goes on from what this worker has [saved](Self::save_left_out): see
+    /// [`GradientBuckets::restore`].
+    ///
+    /// # Errors
+    /// [`Error::Strategy`] for a snapshot of another worker, model or rank.
+    pub fn restore_left_out(
+        &mut self,
+        strategy: &MultiWorkerMirroredStrategy,
+        snapshot: &Snapshot,
+    ) -> Result<(), Error> {
+        Ok(self.gradients.restore(strategy, snapshot)?)
+    }
+
     /// Replaces the gradients of this worker by the sum over all workers of each worker's
     /// gradients times its `weight`. The same operation checks that all copies of the model are
     /// equal, bit for bit.

@@ -153,6 +153,27 @@ pub enum LowCommunicationError {
         /// Its length.
         bytes: usize,
     },
+    /// A snapshot of what one worker has of its own was given to another, where it would count
+    /// twice.
+    #[error(
+        "the snapshot is of {saved}, but this is {rank}: give each worker the one that it saved"
+    )]
+    SnapshotOfOther {
+        /// The worker that saved it.
+        saved: Rank,
+        /// The worker that was to go on from it.
+        rank: Rank,
+    },
+    /// A snapshot has what was left out of gradients with products of another rank.
+    #[error(
+        "the snapshot was saved with PowerSGD of rank {saved}, but this training has rank {rank}: go on with the same, where 0 is none"
+    )]
+    PowerSgdRank {
+        /// The rank of the products that were saved; 0 without PowerSGD.
+        saved: usize,
+        /// The rank of those that were to go on.
+        rank: usize,
+    },
     /// A text of a snapshot is missing, or no list of numbers.
     #[error("the snapshot has no numbers in {name}: use the one before it")]
     SnapshotText {

@@ -2,15 +2,20 @@
 //! here; how a matrix is compressed is in `low_rank`.
 
 mod low_rank;
+mod state;
 
 use std::num::NonZeroUsize;
 
 use crate::{Error, GradientBuckets, ReplicaContext, ReplicaReduceOp, VariableSpec};
 use low_rank::LowRank;
 
+pub(super) use state::check_rank;
+
 /// The state of all variables' gradients, in the order of the variables.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PowerSgd {
+    /// Of the products.
+    rank: NonZeroUsize,
     /// `None` for those that travel whole.
     matrices: Vec<Option<LowRank>>,
 }
@@ -27,6 +32,7 @@ impl PowerSgd {
             (thin < spec.len()).then(|| LowRank::new(rows, columns, rank, number))
         };
         Self {
+            rank,
             matrices: (0..).zip(specs).map(matrix).collect(),
         }
     }

@@ -1,6 +1,8 @@
 //! Gradient buckets: any bucket size and any order of gradients give the sums of one buffer;
 //! accumulation, 16-bit communication, NaN and infinities.
 
+mod restored;
+
 use std::thread;
 
 use meshwork_collectives::Group;

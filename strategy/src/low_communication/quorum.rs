@@ -9,10 +9,14 @@
 mod common;
 mod follower;
 mod members;
+mod saved;
 mod shared;
+mod state;
 mod thread;
 
-use std::num::NonZeroUsize;
+pub use state::QuorumState;
+
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -23,15 +27,12 @@ use meshwork_collectives::{MeasuredLinks, Rank};
 use super::LowCommunication;
 use super::links::Fastest;
 use super::rounds::{Rounds, check_count};
-use super::standing::Progress;
-use crate::{Error, LowCommunicationError, MultiWorkerMirroredStrategy, Snapshot};
+use crate::{Error, LowCommunicationError, MultiWorkerMirroredStrategy};
 use common::Common;
 use follower::Follower;
 use shared::{Place, Shared};
+use state::Beginning;
 use thread::Participant;
-
-/// The name of the state in a snapshot.
-const PACKAGE: &str = "outer.quorum";
 
 /// When an exchange begins without those who are late: the same on every worker.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -39,6 +40,7 @@ pub struct Quorum {
     workers: NonZeroUsize,
     patience: Duration,
     late: Late,
+    checkpoints_every: Option<NonZeroU64>,
 }
 
 /// What becomes of the inner steps of a worker that came too late for an exchange.
@@ -60,6 +62,7 @@ impl Quorum {
             workers,
             patience,
             late: Late::default(),
+            checkpoints_every: None,
         }
     }
 
@@ -67,6 +70,15 @@ impl Quorum {
     #[must_use]
     pub fn with_late(mut self, late: Late) -> Self {
         self.late = late;
+        self
+    }
+
+    /// Keeps, behind one of so many exchanges, all that each worker would lose by a restart, until
+    /// its training comes by to save it: see [`QuorumOptimizer::checkpoint`]. That takes the memory
+    /// of up to four models until then, and of eight from there to the next step.
+    #[must_use]
+    pub fn with_checkpoints(mut self, exchanges: NonZeroU64) -> Self {
+        self.checkpoints_every = Some(exchanges);
         self
     }
 }
@@ -117,6 +129,8 @@ pub struct QuorumOptimizer {
     /// Until the end.
     thread: Option<JoinHandle<MultiWorkerMirroredStrategy>>,
     waited: Duration,
+    /// Since the last step, if that came by a checkpoint.
+    checkpoint: Option<QuorumState>,
 }
 
 impl QuorumOptimizer {
@@ -140,28 +154,7 @@ impl QuorumOptimizer {
         parameters: &[f32],
     ) -> Result<Self, Error> {
         let rounds = Rounds::new(settings, lengths, parameters)?;
-        Self::joined(strategy, rounds, quorum, lengths, Progress::Beginning)
-    }
-
-    /// The outer optimizer that was [saved](Self::save), with the same settings, tensors and number
-    /// of workers: by one snapshot, which all workers read.
-    ///
-    /// # Errors
-    /// [`LowCommunicationError::Package`] where the snapshot has no such state; those of
-    /// [`new`](Self::new).
-    #[track_caller]
-    pub fn restore(
-        strategy: MultiWorkerMirroredStrategy,
-        settings: LowCommunication,
-        quorum: Quorum,
-        lengths: &[usize],
-        snapshot: &Snapshot,
-    ) -> Result<Self, Error> {
-        let elements = super::fragments::elements(lengths)?;
-        let mut rounds = Rounds::new(settings, lengths, &vec![0.0; elements])?;
-        let package = snapshot.bytes(PACKAGE);
-        rounds.take_over(package.ok_or(LowCommunicationError::Package { bytes: 0 })?)?;
-        Self::joined(strategy, rounds, quorum, lengths, Progress::Restored)
+        Self::joined(strategy, rounds, quorum, lengths, Beginning::Program)
     }
 
     #[track_caller]
@@ -170,7 +163,7 @@ impl QuorumOptimizer {
         rounds: Rounds,
         quorum: Quorum,
         lengths: &[usize],
-        progress: Progress,
+        beginning: Beginning,
     ) -> Result<Self, Error> {
         quorum.check(&rounds.settings, &mut strategy)?;
         let place = Place {
@@ -178,7 +171,8 @@ impl QuorumOptimizer {
             workers: strategy.group_mut().world(),
         };
         let fastest = Fastest::of(rounds.ranges.len());
-        let shared = Arc::new(Shared::new(Common { rounds }, place));
+        let (progress, follower, offers) = beginning.parts();
+        let shared = Arc::new(Shared::new(Common { rounds }, place, offers));
         let mut participant = Participant {
             strategy,
             shared: shared.clone(),
@@ -190,7 +184,10 @@ impl QuorumOptimizer {
             under_way: None,
         };
         participant.join()?;
-        let follower = Follower::new(&shared.lock().common, quorum.late);
+        let follower = match follower {
+            Some(follower) if !shared.lock().has_taken_over => follower,
+            Some(_) | None => Follower::new(&shared.lock().common, quorum.late),
+        };
         let thread = Builder::new()
             .name("meshwork-exchanges".into())
             .spawn(move || participant.run())
@@ -200,6 +197,7 @@ impl QuorumOptimizer {
             shared,
             thread: Some(thread),
             waited: Duration::ZERO,
+            checkpoint: None,
         })
     }
 
@@ -208,8 +206,10 @@ impl QuorumOptimizer {
     /// that have to be brought together first.
     #[must_use]
     pub fn step_alone(&mut self) -> bool {
+        self.checkpoint = None;
         let state = self.shared.lock();
-        state.ended.is_none() && self.follower.step_alone(&state.common, state.begun)
+        let has_news = state.ended.is_some() || state.cut.is_some();
+        !has_news && self.follower.step_alone(&state.common, state.begun)
     }
 
     /// Is called after each inner step: gives what the next exchange is to have of this worker, and
@@ -221,9 +221,19 @@ impl QuorumOptimizer {
     /// [`Error::Group`].
     pub fn step(&mut self, parameters: &mut [f32]) -> Result<(), Error> {
         check_count(self.follower.agreed.len(), parameters)?;
+        self.checkpoint = None;
+        let begun = self.shared.lock().begun;
+        self.follower.made_inner_step(begun);
+        self.give_and_take(parameters)
+    }
+
+    /// All that is due at this step: it can be interrupted anywhere, and begun anew.
+    fn give_and_take(&mut self, parameters: &mut [f32]) -> Result<(), Error> {
         let mut state = self.shared.lock();
-        self.follower.made_inner_step(state.begun);
         loop {
+            if let Some(cut) = state.cut.take() {
+                self.checkpoint = Some(cut.with_own(&self.follower, parameters));
+            }
             match &state.ended {
                 None => {}
                 Some(Ok(())) => return Err(LowCommunicationError::Finished.into()),
@@ -276,17 +286,6 @@ impl QuorumOptimizer {
         self.follower.finish(&state.common);
         parameters.copy_from_slice(&self.follower.agreed);
         Ok(())
-    }
-
-    /// Adds what all workers have in common to a snapshot: parameters and outer momentum after the
-    /// last exchange that was made, by which [`restore`](Self::restore) goes on. Workers are not at
-    /// the same step: one of them saves, and all read that.
-    ///
-    /// # Errors
-    /// [`Error::DuplicateVariable`].
-    pub fn save(&self, snapshot: Snapshot) -> Result<Snapshot, Error> {
-        let package = self.shared.lock().common.rounds.package();
-        snapshot.with_bytes(PACKAGE, package)
     }
 
     /// The parameters after the last outer step of each fragment that this worker has taken over.

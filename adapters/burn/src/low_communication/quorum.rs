@@ -105,8 +105,9 @@ impl QuorumParams {
         self.exchanged.adopt(module, self.outer.agreed())
     }
 
-    /// What was saved by [`QuorumOptimizer::save`], with the same settings and number of workers,
-    /// and the module with the values that all agree on there: by one snapshot, which all read.
+    /// What was saved of a [`checkpoint`](QuorumOptimizer::checkpoint), each worker's own, or by
+    /// [`QuorumOptimizer::save`] on one, which all read; and the module with the values from which
+    /// this worker goes on.
     ///
     /// # Errors
     /// [`Error::Strategy`], above all for a snapshot of another module; [`Error::Read`].
@@ -120,9 +121,10 @@ impl QuorumParams {
     ) -> Result<(Self, M), Error> {
         let exchanged = Exchanged::of(&module)?;
         let lengths = exchanged.lengths();
-        let outer = QuorumOptimizer::restore(strategy, settings, quorum, &lengths, snapshot)?;
+        let restored = QuorumOptimizer::restore(strategy, settings, quorum, &lengths, snapshot)?;
+        let (outer, own) = restored;
         let mut params = Self { exchanged, outer };
-        let module = params.agreed(module)?;
+        let module = params.exchanged.adopt(module, &own)?;
         Ok((params, module))
     }
 

@@ -102,9 +102,9 @@ impl QuorumVars {
         self.values.adopt(self.outer.agreed())
     }
 
-    /// What was saved by [`QuorumOptimizer::save`], with the same settings and number of workers,
-    /// by one snapshot, which all read: the variables of `model` get the values that all agree on
-    /// there.
+    /// What was saved of a [`checkpoint`](QuorumOptimizer::checkpoint), each worker's own, or by
+    /// [`QuorumOptimizer::save`] on one, which all read: the variables of `model` get the values
+    /// from which this worker goes on.
     ///
     /// # Errors
     /// [`Error::ElementType`]; [`Error::Strategy`], above all for a snapshot of another model;
@@ -119,9 +119,10 @@ impl QuorumVars {
     ) -> Result<Self, Error> {
         let values = Values::of(model)?;
         let lengths = lengths(&values);
-        let outer = QuorumOptimizer::restore(strategy, settings, quorum, &lengths, snapshot)?;
+        let restored = QuorumOptimizer::restore(strategy, settings, quorum, &lengths, snapshot)?;
+        let (outer, own) = restored;
         let mut vars = Self { values, outer };
-        vars.adopt_agreed()?;
+        vars.values.adopt(&own)?;
         Ok(vars)
     }
 

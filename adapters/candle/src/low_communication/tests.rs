@@ -1,6 +1,6 @@
 //! What workers have after a restart.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use candle_core::{DType, Device, Tensor};
@@ -150,4 +150,38 @@ fn one_snapshot_of_a_training_with_a_quorum_restores_all() {
     });
     assert_eq!(restored, [ended[0].0.clone(), ended[1].0.clone()]);
     assert_eq!(restored[0], restored[1]);
+}
+
+#[test]
+fn each_worker_of_a_quorum_goes_on_from_its_own_checkpoint_with_the_same_bits() {
+    let quorum = Quorum::new(NonZeroUsize::new(2).unwrap(), Duration::from_secs(60));
+    let quorum = quorum.with_checkpoints(NonZeroU64::new(2).unwrap());
+    let train = |mut outer: QuorumVars, vars: &VarMap| {
+        let (worker, mut saved) = (outer.outer().rank().index(), None);
+        while outer.outer().steps() < 20 {
+            inner_step(vars, worker, outer.outer().steps() + 1);
+            outer.step().unwrap();
+            if let (None, Some(state)) = (&saved, outer.outer().checkpoint()) {
+                let snapshot = Snapshot::new(state.exchanges(), Cursor::start());
+                saved = Some(state.add_to(snapshot).unwrap());
+            }
+        }
+        outer.finish().unwrap();
+        outer.into_strategy().leave().unwrap();
+        (saved, bits(vars))
+    };
+    let ended = each(2, |strategy| {
+        let vars = model(0.5);
+        train(
+            QuorumVars::new(strategy, &vars, streaming(), quorum).unwrap(),
+            &vars,
+        )
+    });
+    let restored = each(2, |strategy| {
+        let (saved, _) = &ended[strategy.rank().index()];
+        let (saved, vars) = (saved.as_ref().unwrap(), model(9.0));
+        let made = QuorumVars::restore(strategy, &vars, streaming(), quorum, saved);
+        train(made.unwrap(), &vars).1
+    });
+    assert_eq!(restored, [ended[0].1.clone(), ended[1].1.clone()]);
 }

@@ -24,6 +24,15 @@ pub(super) struct LowRank {
     residual: Vec<f32>,
 }
 
+/// What one step leaves to the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept<'a> {
+    /// rows × columns.
+    pub(super) residual: &'a [f32],
+    /// r × columns.
+    pub(super) right: &'a [f32],
+}
+
 /// A row whose norm falls below this part of it depends on the others, but for rounding.
 const DEPENDENT: f64 = 1e-6;
 
@@ -39,6 +48,33 @@ impl LowRank {
             right: vec![0.0; rank * columns],
             residual: vec![0.0; rows * columns],
         }
+    }
+
+    pub(super) fn shape(&self) -> [usize; 2] {
+        [self.rows, self.columns]
+    }
+
+    pub(super) fn right_shape(&self) -> [usize; 2] {
+        [self.right.len() / self.columns, self.columns]
+    }
+
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Between two steps.
+    pub(super) fn kept(&self) -> Kept<'_> {
+        Kept {
+            residual: &self.residual,
+            right: &self.right,
+        }
+    }
+
+    /// After so many steps, which left this: of these shapes.
+    pub(super) fn go_on_from(&mut self, steps: u64, kept: Kept<'_>) {
+        self.steps = steps;
+        self.residual.copy_from_slice(kept.residual);
+        self.right.copy_from_slice(kept.right);
     }
 
     /// Takes in this worker's gradient, and appends `M Q` to `message`.

@@ -5,6 +5,8 @@
 //! next exchange, anew after each inner step, without waiting for it. So also a worker that never
 //! makes as many steps as the others has a part in all.
 
+mod saved;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 

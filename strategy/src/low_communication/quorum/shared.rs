@@ -10,6 +10,7 @@ use meshwork_collectives::{MeasuredLinks, Rank};
 use super::super::exchange::Traffic;
 use super::super::rounds::Contribution;
 use super::common::{Common, Report};
+use super::state::Cut;
 use crate::{Error, LowCommunicationError};
 
 #[derive(Debug)]
@@ -25,6 +26,10 @@ pub(super) struct State {
     pub(super) begun: u64,
     /// For the next exchanges, in order; no more than there are fragments.
     offers: VecDeque<Offer>,
+    /// What was kept behind an exchange, until the training comes by.
+    pub(super) cut: Option<Cut>,
+    /// Whether others' state came in the place of this worker's.
+    pub(super) has_taken_over: bool,
     /// Whether this worker makes no more inner steps.
     is_finished: bool,
     /// Whether the training is over without having finished.
@@ -44,20 +49,22 @@ pub(super) struct Place {
 }
 
 /// What a worker gives an exchange.
-#[derive(Debug)]
-struct Offer {
-    contribution: Contribution,
+#[derive(Clone, Debug)]
+pub(super) struct Offer {
+    pub(super) contribution: Contribution,
     /// Since when it waits; `None` for one that was late, and goes on meanwhile.
-    since: Option<Instant>,
+    pub(super) since: Option<Instant>,
 }
 
 impl Shared {
-    pub(super) fn new(common: Common, place: Place) -> Self {
+    pub(super) fn new(common: Common, place: Place, offers: VecDeque<Offer>) -> Self {
         Self {
             state: Mutex::new(State {
                 begun: common.made(),
                 common,
-                offers: VecDeque::new(),
+                offers,
+                cut: None,
+                has_taken_over: false,
                 is_finished: false,
                 is_dropped: false,
                 ended: None,
@@ -138,6 +145,21 @@ impl State {
     pub(super) fn take_over(&mut self, package: &[u8]) -> Result<(), LowCommunicationError> {
         self.common.rounds.take_over(package)?;
         self.begun = self.common.made();
+        self.offers.clear();
+        self.has_taken_over = true;
         Ok(())
+    }
+
+    /// Keeps what a restart needs behind the exchange that was just made: nothing is under way, and
+    /// all workers have made the same. What the training has not come by to save is of no use.
+    pub(super) fn cut(&mut self) {
+        let rounds = &self.common.rounds;
+        self.cut = Some(Cut {
+            exchanges: self.common.made(),
+            rank: self.place.rank,
+            common: rounds.package(),
+            residual: rounds.residuals.concat(),
+            offers: self.offers.clone(),
+        });
     }
 }

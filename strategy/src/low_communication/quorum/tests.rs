@@ -11,6 +11,8 @@ use super::super::NotFinite;
 use super::super::rounds::{Contribution, Seal};
 use super::super::tests::bits;
 use super::common::{Decision, Report};
+use super::shared::Offer;
+use super::state::{Cut, Own};
 use super::*;
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -218,6 +220,38 @@ impl World {
         }
     }
 
+    /// All are started again from what they have, unless an exchange is under way, which a
+    /// checkpoint never is.
+    fn restart(&mut self) {
+        if self.under_way.is_some() {
+            return;
+        }
+        let rounds = &self.common.rounds;
+        for worker in &mut self.workers {
+            let since = |is_early: bool| (!is_early).then(Instant::now);
+            let offers = worker
+                .offers
+                .drain(..)
+                .map(|(contribution, is_early)| Offer {
+                    contribution,
+                    since: since(is_early),
+                });
+            let cut = Cut {
+                exchanges: rounds.sealed,
+                rank: Rank::CHIEF,
+                common: rounds.package(),
+                residual: rounds.residuals.concat(),
+                offers: offers.collect(),
+            };
+            let state = cut.with_own(&worker.follower, &worker.own);
+            let own = Own::read(&state.own, rounds, Late::Merge).unwrap();
+            (worker.follower, worker.own) = (own.follower, own.parameters);
+            let offers = own.offers.into_iter();
+            let offers = offers.map(|one| (one.contribution, one.since.is_none()));
+            worker.offers = offers.collect();
+        }
+    }
+
     /// An exchange begins with what is offered, or one that has begun is made.
     fn exchange(&mut self) {
         let fragment = self.common.fragment();
@@ -301,14 +335,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn however_late_a_worker_is_each_of_its_inner_steps_counts_once(
+    fn however_late_a_worker_is_each_of_its_inner_steps_counts_once_after_restarts_too(
         workers in 1_usize..4,
-        events in prop::collection::vec((0_u8..4, 0_usize..4), 0..200),
+        events in prop::collection::vec((0_u8..5, 0_usize..4), 0..200),
     ) {
         let mut world = World::new(workers, Late::Merge);
         for (kind, which) in events {
             match kind {
                 0 => world.exchange(),
+                1 => world.restart(),
                 _ => world.step(which % workers),
             }
         }
@@ -340,6 +375,19 @@ proptest! {
             }
         }
         prop_assert_eq!(bits(&world.common.rounds.agreed), bits(&world.agreed));
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_of_a_workers_own_state_panic(
+        words in prop::collection::vec(0_u64..9, 0..40), bytes in prop::collection::vec(any::<u8>(), 0..40),
+    ) {
+        let rounds = World::new(1, Late::Merge).common.rounds;
+        let mut read = vec![words.len() as u64];
+        read.extend(words);
+        let mut read: Vec<u8> = read.iter().flat_map(|word| word.to_le_bytes()).collect();
+        read.extend(&bytes);
+        prop_assert!(Own::read(&read, &rounds, Late::Merge).is_err());
+        prop_assert!(Own::read(&bytes, &rounds, Late::Merge).is_err());
     }
 
     #[test]

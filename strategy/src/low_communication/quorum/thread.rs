@@ -151,12 +151,18 @@ impl Participant {
     pub(super) fn seal(&mut self, seal: Seal) -> Result<(), LowCommunicationError> {
         let sum = self.under_way.take().and_then(|begun| begun.sum);
         let sum = sum.ok_or(LowCommunicationError::NotStarted)?;
-        let common = &mut self.shared.lock().common;
+        let mut state = self.shared.lock();
+        let common = &mut state.common;
         let fragment = common.fragment();
         if common.rounds.settings.compression.is_some() {
             common.rounds.residuals[fragment] = sum.left_out;
         }
         common.take_in(&sum.values, seal)?;
+        let every = self.quorum.checkpoints_every;
+        if every.is_some_and(|every| state.common.made().is_multiple_of(every.get())) {
+            state.cut();
+        }
+        drop(state);
         self.shared.notify();
         Ok(())
     }

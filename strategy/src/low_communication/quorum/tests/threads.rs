@@ -10,7 +10,7 @@ use super::super::super::tests::{
 use super::super::super::{NotFinite, OuterOptimizer};
 use super::super::*;
 use super::{HOUR, quorum};
-use crate::Cursor;
+use crate::{Cursor, Snapshot};
 
 /// As [`trained`], with a quorum.
 fn trained_with_quorum(
@@ -182,15 +182,110 @@ fn what_one_worker_has_saved_all_go_on_from() {
     let snapshot = Snapshot::from_bytes(&saved[0].0).unwrap();
     for agreed in each(2, |strategy| {
         let restored = QuorumOptimizer::restore(strategy, settings(5), all, &LENGTHS, &snapshot);
-        let mut outer = restored.unwrap();
+        let (mut outer, mut own) = restored.unwrap();
         assert_eq!((outer.steps(), outer.outer_steps()), (10, 2));
-        let mut own = outer.agreed().to_vec();
+        assert_eq!(own, outer.agreed());
         let agreed = bits(&own);
         outer.finish(&mut own).unwrap();
         outer.into_strategy().leave().unwrap();
         agreed
     }) {
         assert_eq!(agreed, saved[1].1);
+    }
+}
+
+/// Behind so many exchanges; the last of them is not the last of the training.
+const EVERY: NonZeroU64 = NonZeroU64::new(3).unwrap();
+
+/// Makes steps up to this one, from where the training is; returns all checkpoints as bytes, and
+/// all steps' bits.
+fn steps_to(
+    outer: &mut QuorumOptimizer,
+    own: &mut [f32],
+    last: u64,
+) -> (Vec<Vec<u8>>, Vec<[Vec<u32>; 2]>) {
+    let (mut saved, mut history) = (Vec::new(), Vec::new());
+    while outer.steps() < last {
+        inner_step(own, outer.rank().index(), outer.steps() + 1);
+        if !outer.step_alone() {
+            outer.step(own).unwrap();
+        }
+        history.push([bits(own), bits(outer.agreed())]);
+        if let Some(state) = outer.checkpoint() {
+            let snapshot = Snapshot::new(state.exchanges(), Cursor::start());
+            saved.push(state.add_to(snapshot).unwrap().to_bytes().unwrap());
+        }
+    }
+    (saved, history)
+}
+
+#[test]
+fn where_nobody_is_late_a_training_goes_on_from_any_checkpoint_with_the_same_bits() {
+    let compressed = streaming().with_compression(Compression::Int4(Rounding::Nearest));
+    for settings in [settings(5), streaming(), compressed] {
+        let all = quorum(3, HOUR).with_checkpoints(EVERY);
+        let through = each(3, |strategy| {
+            let mut own = beginning();
+            let made = QuorumOptimizer::new(strategy, settings, all, &LENGTHS, &own);
+            let mut outer = made.unwrap();
+            let all = steps_to(&mut outer, &mut own, 40);
+            outer.finish(&mut own).unwrap();
+            outer.into_strategy().leave().unwrap();
+            (all, bits(&own))
+        });
+        let checkpoints = through[0].0.0.len();
+        assert!(checkpoints >= 2, "{checkpoints}");
+        for number in 0..checkpoints {
+            let again = each(3, |strategy| {
+                let ((saved, _), _) = &through[strategy.rank().index()];
+                let snapshot = Snapshot::from_bytes(&saved[number]).unwrap();
+                let restored =
+                    QuorumOptimizer::restore(strategy, settings, all, &LENGTHS, &snapshot);
+                let (mut outer, mut own) = restored.unwrap();
+                assert_eq!(snapshot.step(), EVERY.get() * (number as u64 + 1));
+                let (_, history) = steps_to(&mut outer, &mut own, 40);
+                outer.finish(&mut own).unwrap();
+                outer.into_strategy().leave().unwrap();
+                (history, bits(&own))
+            });
+            for (((_, history), ended), (again, again_ended)) in through.iter().zip(&again) {
+                assert!(!again.is_empty());
+                assert_eq!(history[history.len() - again.len()..], again[..]);
+                assert_eq!(ended, again_ended);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_worker_has_of_its_own_is_refused_to_others_and_behind_another_exchange() {
+    let all = quorum(2, HOUR).with_checkpoints(EVERY);
+    let saved = each(2, |strategy| {
+        let mut own = beginning();
+        let made = QuorumOptimizer::new(strategy, settings(5), all, &LENGTHS, &own);
+        let mut outer = made.unwrap();
+        let (saved, _) = steps_to(&mut outer, &mut own, 35);
+        outer.finish(&mut own).unwrap();
+        outer.into_strategy().leave().unwrap();
+        saved
+    });
+    let restored = |which: [[usize; 2]; 2]| {
+        each(2, |strategy| {
+            let [worker, number] = which[strategy.rank().index()];
+            let snapshot = Snapshot::from_bytes(&saved[worker][number]).unwrap();
+            let made = QuorumOptimizer::restore(strategy, settings(5), all, &LENGTHS, &snapshot);
+            made.map(drop)
+        })
+    };
+    let of_one = restored([[0, 0], [0, 0]]);
+    let expected = LowCommunicationError::SnapshotOfOther {
+        saved: Rank::CHIEF,
+        rank: Rank::new(1),
+    };
+    assert_eq!(of_one[1], Err(expected.into()));
+    for error in restored([[0, 0], [1, 1]]) {
+        let error = error.unwrap_err();
+        assert!(error.to_string().contains("step"), "{error}");
     }
 }
 
