@@ -138,7 +138,7 @@ impl MirroredVars {
     /// use candle_core::{DType, Device};
     /// use candle_nn::{Module, Optimizer, SGD, VarBuilder, VarMap, linear};
     /// use meshwork_candle::{Error, MirroredVars};
-    /// use meshwork_strategy::MultiWorkerMirroredStrategy;
+    /// use meshwork_strategy::{Cursor, MultiWorkerMirroredStrategy, Snapshot};
     ///
     /// let mut strategy = MultiWorkerMirroredStrategy::from_env().map_err(Error::from)?;
     /// let model = VarMap::new();
@@ -152,6 +152,11 @@ impl MirroredVars {
     ///     strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, 1.0))?;
     ///     optimizer.step(&gradients)?;
     /// }
+    /// // What it has left out so far goes on after a restart, with the model.
+    /// let snapshot = mirrored.save(Snapshot::new(3, Cursor::start()))?;
+    /// let snapshot = mirrored.save_left_out(&strategy, snapshot)?;
+    /// mirrored.restore(&snapshot)?;
+    /// mirrored.restore_left_out(&strategy, &snapshot)?;
     /// # Ok::<(), Error>(())
     /// ```
     #[must_use]
