@@ -7,13 +7,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::Reconfiguration;
-use crate::agreement::Event;
+use super::line::Line;
+use super::{Arrival, Reconfiguration};
 use crate::quic::TURNED_AWAY;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::handshake_limiter::HandshakePermit;
 use crate::tasks::spawn_in;
-use crate::wire::{Message, Spoken};
+use crate::wire::Message;
 
 /// Members that may be heard at a time; a group can have as many.
 const CALLERS: usize = 4096;
@@ -60,7 +60,7 @@ impl Reconfiguration {
             let message = control::read(&mut line.1).await?;
             Ok::<_, NoMessage>((connection, line, message))
         });
-        let (connection, (mut send, mut receive), message) =
+        let (connection, (mut send, receive), message) =
             proved.await.map_err(|_| NoMessage::Ended)??;
         let Message::JoinRequest(join_request) = message else {
             return Ok(());
@@ -89,16 +89,9 @@ impl Reconfiguration {
             return Ok(());
         };
         control::write(&mut send, &Message::JoinRequest(self.join_request.clone())).await?;
-        while let Message::Spoken(Spoken { epoch, message }) = control::read(&mut receive).await? {
-            if epoch == join_request.epoch {
-                let said = Event::Said {
-                    by: process,
-                    message,
-                };
-                if self.events.send(said).await.is_err() {
-                    break;
-                }
-            }
+        let line = Line::of_caller(process, connection, send);
+        if self.arrives(Arrival::Called(line)).await.is_ok() {
+            self.hear(process, join_request.epoch, receive).await;
         }
         Ok(())
     }

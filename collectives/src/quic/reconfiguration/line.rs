@@ -1,0 +1,196 @@
+//! A line to another member: a stream on which both speak, whoever has called.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{Connection, RecvStream, SendStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::Reconfiguration;
+use super::callee::{self, Callee, Silence};
+use crate::agreement::Event;
+use crate::quic::TURNED_AWAY;
+use crate::quic::control;
+use crate::tasks::spawn_in;
+use crate::wire::{AgreementMessage, MemberProcess, Message, Spoken};
+
+/// How long the last messages may take to arrive.
+pub(super) const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Something to do about a member.
+pub(super) enum Errand {
+    Call,
+    Say(AgreementMessage),
+}
+
+/// What there is to do about a member, and lines of its calls.
+pub(super) struct Errands {
+    charged: mpsc::Receiver<Errand>,
+    called: mpsc::Receiver<Line>,
+    /// Whether it is called when there is no line to it: once there was anything to do.
+    is_wanted: bool,
+    /// What a line has ended with.
+    unsaid: Option<AgreementMessage>,
+}
+
+/// What comes next where there is no line.
+pub(super) enum Next {
+    Call,
+    /// It has called.
+    Answer(Line),
+    /// Nobody has anything to say any more.
+    Over,
+}
+
+impl Errands {
+    pub(super) fn new(charged: mpsc::Receiver<Errand>, called: mpsc::Receiver<Line>) -> Self {
+        Self {
+            charged,
+            called,
+            is_wanted: false,
+            unsaid: None,
+        }
+    }
+
+    pub(super) async fn next(&mut self) -> Next {
+        if let Ok(line) = self.called.try_recv() {
+            return Next::Answer(line);
+        }
+        if self.unsaid.is_none() && self.charged.is_closed() && self.charged.is_empty() {
+            return Next::Over;
+        }
+        if self.is_wanted {
+            return Next::Call;
+        }
+        tokio::select! {
+            Some(line) = self.called.recv() => Next::Answer(line),
+            errand = self.charged.recv() => match errand {
+                Some(errand) => {
+                    self.unsaid = self.take(errand);
+                    Next::Call
+                }
+                None => Next::Over,
+            },
+        }
+    }
+
+    /// Takes one on: what is to be said, if it is that.
+    fn take(&mut self, errand: Errand) -> Option<AgreementMessage> {
+        self.is_wanted = true;
+        match errand {
+            Errand::Call => None,
+            Errand::Say(message) => Some(message),
+        }
+    }
+}
+
+/// One end of a stream on which both speak, and its connection.
+pub(super) struct Line {
+    pub(super) with: MemberProcess,
+    connection: Connection,
+    send: SendStream,
+    /// Ends with the line.
+    hearing: JoinSet<()>,
+}
+
+impl Line {
+    /// To a member that has called, and is heard elsewhere.
+    pub(super) fn of_caller(with: MemberProcess, connection: Connection, send: SendStream) -> Self {
+        Self {
+            with,
+            connection,
+            send,
+            hearing: JoinSet::new(),
+        }
+    }
+
+    /// To a member that was called, whose answers come by this.
+    pub(super) fn hearing(mut self, reconfiguration: Arc<Reconfiguration>, by: RecvStream) -> Self {
+        let with = self.with;
+        spawn_in(&mut self.hearing, async move {
+            let epoch = reconfiguration.join_request.epoch;
+            reconfiguration.hear(with, epoch, by).await;
+        });
+        self
+    }
+
+    async fn finish(mut self) {
+        let _ = self.send.finish();
+        // Answered when the other has it all.
+        let _ = timeout(FAREWELL, self.send.stopped()).await;
+        self.connection.close(TURNED_AWAY, b"");
+    }
+}
+
+/// How a conversation ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    Over,
+    Silent,
+}
+
+impl Reconfiguration {
+    /// Hears a member of this epoch out.
+    pub(super) async fn hear(&self, by: MemberProcess, epoch: u64, mut receive: RecvStream) {
+        while let Ok(Message::Spoken(spoken)) = control::read(&mut receive).await {
+            let Spoken {
+                epoch: said_in,
+                message,
+            } = spoken;
+            let said = Event::Said { by, message };
+            if said_in == epoch && self.tell(said).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Says what there is to say until there is no more, or the connection is gone, or nothing has
+    /// come over it for too long.
+    pub(super) async fn converse(
+        &self,
+        mut line: Line,
+        callee: &mut Callee,
+        errands: &mut Errands,
+    ) -> End {
+        if self.node.ways.is_direct(line.connection.remote_address()) {
+            callee.answered(&line.connection, &self.node.refusals);
+        }
+        let pause = callee::pause_of_looks(self.node.config.timeouts().silence());
+        let mut silence = Silence::on(&line.connection);
+        loop {
+            let message = match errands.unsaid.take() {
+                Some(message) => Some(message),
+                None => tokio::select! {
+                    errand = errands.charged.recv() => match errand {
+                        Some(errand) => errands.take(errand),
+                        None => {
+                            line.finish().await;
+                            return End::Over;
+                        }
+                    },
+                    _ = line.connection.closed() => return End::Over,
+                    () = sleep(pause) => {
+                        if silence.is_too_long(&line.connection, callee).await {
+                            return End::Silent;
+                        }
+                        None
+                    }
+                },
+            };
+            let Some(message) = message else {
+                continue;
+            };
+            let epoch = self.join_request.epoch;
+            let spoken = Message::Spoken(Spoken {
+                epoch,
+                message: message.clone(),
+            });
+            if control::write(&mut line.send, &spoken).await.is_err() {
+                errands.unsaid = Some(message);
+                return End::Over;
+            }
+        }
+    }
+}
