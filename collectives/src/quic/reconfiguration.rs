@@ -303,3 +303,6 @@ impl ReconfigurationDriver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
