@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::EVENTS;
+use super::admission::{Lent, LentConnection};
 use super::node::{Node, View};
 use crate::agreement::{
     Action, Agreement, AgreementRules, AgreementTimeouts, Event, MemberId, PreviousEpoch, Proof,
@@ -83,6 +84,7 @@ pub(crate) struct Evidence {
     pub(crate) lost: Vec<(MemberId, Proof)>,
     /// Members on this host, and their process ids.
     pub(crate) local_members: Vec<(MemberId, u32)>,
+    pub(crate) lent: Lent,
 }
 
 impl Node {
@@ -112,10 +114,12 @@ impl Node {
             inbox,
             agreement,
             local_members: evidence.local_members.into_iter().collect(),
+            lent: evidence.lent.higher,
         };
+        let receiving = driver.reconfiguration.clone();
         spawn_in(
             &mut driver.tasks,
-            driver.reconfiguration.clone().receive_all(),
+            receiving.receive_all(evidence.lent.lower),
         );
         let reconfiguration = driver.reconfiguration.clone();
         let outcome = tokio::select! {
@@ -193,6 +197,8 @@ struct ReconfigurationDriver {
     agreement: Agreement,
     /// Members on this host, and their process ids.
     local_members: BTreeMap<MemberId, u32>,
+    /// Connections of the epoch before with members that were not called by them.
+    lent: Vec<LentConnection>,
 }
 
 impl ReconfigurationDriver {
@@ -280,9 +286,14 @@ impl ReconfigurationDriver {
             let (errands, charged) = mpsc::channel(MESSAGES);
             let (lines, called) = mpsc::channel(1);
             let process = self.local_members.get(&member_id).copied();
+            let lent = self
+                .lent
+                .extract_if(.., |lent| lent.with == member_id)
+                .next();
             let speaking = self.reconfiguration.clone().speak(
                 Callee::new(member_id, process),
                 Errands::new(charged, called),
+                lent,
             );
             spawn(speaking);
             self.watch(member_id);

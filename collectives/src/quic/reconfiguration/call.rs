@@ -9,9 +9,10 @@ use tokio::time::{sleep, timeout};
 
 use super::Reconfiguration;
 use super::callee::{self, Callee, Life};
-use super::line::{End, Errands, FAREWELL, Line, Next};
+use super::line::{Carrier, End, Errands, FAREWELL, Line, Next};
 use crate::agreement::{Event, MemberId, Proof};
 use crate::identity::Role;
+use crate::quic::admission::LentConnection;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::ways::Way;
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
@@ -36,7 +37,13 @@ enum CallOutcome {
 impl Reconfiguration {
     /// Calls a member until it listens, and says what there is to say, until nobody has more. To
     /// one that has called nothing is said but by its line, as long as that lasts.
-    pub(super) async fn speak(self: Arc<Self>, mut callee: Callee, mut errands: Errands) {
+    /// The first call goes over the connection that is lent, if there is one.
+    pub(super) async fn speak(
+        self: Arc<Self>,
+        mut callee: Callee,
+        mut errands: Errands,
+        mut lent: Option<LentConnection>,
+    ) {
         let patience = self.node.config.timeouts().silence();
         let (mut heard, mut pause, mut attempt) = (Instant::now(), PAUSE, ATTEMPT);
         let mut way = Way::Direct;
@@ -47,11 +54,14 @@ impl Reconfiguration {
                     let _ = self.tell(Event::Reached(line.with)).await;
                     CallOutcome::Answered(line)
                 }
-                Next::Call => {
-                    way = self.node.ways.next(callee.member_id, heard.elapsed(), way);
-                    let called = timeout(attempt, self.call(callee.member_id, way)).await;
-                    called.unwrap_or(CallOutcome::Unreached)
-                }
+                Next::Call => match self.call_by(lent.take()).await {
+                    Some(line) => CallOutcome::Answered(line),
+                    None => {
+                        way = self.node.ways.next(callee.member_id, heard.elapsed(), way);
+                        let called = timeout(attempt, self.call(callee.member_id, way)).await;
+                        called.unwrap_or(CallOutcome::Unreached)
+                    }
+                },
             };
             let is_lost = match called {
                 CallOutcome::Answered(line) => {
@@ -86,12 +96,22 @@ impl Reconfiguration {
         }
     }
 
+    /// Calls a member over a connection of the epoch before. It may not be here yet, or have gone on.
+    async fn call_by(self: &Arc<Self>, lent: Option<LentConnection>) -> Option<Line> {
+        let lent = lent?;
+        let greeting = self.greet(lent.with, Carrier::Lent(lent.clone()));
+        timeout(ATTEMPT, greeting).await.ok()?.ok()?
+    }
+
     async fn call(self: &Arc<Self>, member_id: MemberId, way: Way) -> CallOutcome {
         let connection = match self.connect(member_id, way).await {
             Ok(connection) => connection,
             Err(called) => return called,
         };
-        match self.greet(member_id, &connection).await {
+        match self
+            .greet(member_id, Carrier::Own(connection.clone()))
+            .await
+        {
             Ok(Some(line)) => CallOutcome::Answered(line),
             Ok(None) | Err(_) => {
                 connection.close(TURNED_AWAY, b"");
@@ -140,9 +160,9 @@ impl Reconfiguration {
     async fn greet(
         self: &Arc<Self>,
         member_id: MemberId,
-        connection: &Connection,
+        carrier: Carrier,
     ) -> Result<Option<Line>, NoMessage> {
-        let (mut send, mut receive) = connection.open_bi().await?;
+        let (mut send, mut receive) = carrier.connection().open_bi().await?;
         let greeting = Message::JoinRequest(self.join_request.clone());
         control::write(&mut send, &greeting).await?;
         match control::read(&mut receive).await? {
@@ -156,7 +176,7 @@ impl Reconfiguration {
                     _ => Event::Reached(process),
                 };
                 let _ = self.tell(event).await;
-                let line = Line::of_caller(process, connection.clone(), send);
+                let line = Line::of_caller(process, carrier, send);
                 Ok(Some(line.hearing(self.clone(), receive)))
             }
             Message::Spoken(Spoken {

@@ -12,7 +12,8 @@ use super::Reconfiguration;
 use super::callee::{self, Callee, Silence};
 use crate::agreement::Event;
 use crate::quic::TURNED_AWAY;
-use crate::quic::control;
+use crate::quic::admission::LentConnection;
+use crate::quic::control::{self, NoMessage};
 use crate::tasks::spawn_in;
 use crate::wire::{AgreementMessage, MemberProcess, Message, Spoken};
 
@@ -86,10 +87,28 @@ impl Errands {
     }
 }
 
-/// One end of a stream on which both speak, and its connection.
+/// The connection that a line is on.
+#[derive(Clone)]
+pub(super) enum Carrier {
+    /// One that was dialled for it, and ends with it.
+    Own(Connection),
+    /// One of the epoch before, on which nobody asks for signs of life.
+    Lent(LentConnection),
+}
+
+impl Carrier {
+    pub(super) fn connection(&self) -> &Connection {
+        match self {
+            Self::Own(connection) => connection,
+            Self::Lent(lent) => &lent.connection,
+        }
+    }
+}
+
+/// One end of a stream on which both speak.
 pub(super) struct Line {
     pub(super) with: MemberProcess,
-    connection: Connection,
+    carrier: Carrier,
     send: SendStream,
     /// Ends with the line.
     hearing: JoinSet<()>,
@@ -97,10 +116,10 @@ pub(super) struct Line {
 
 impl Line {
     /// To a member that has called, and is heard elsewhere.
-    pub(super) fn of_caller(with: MemberProcess, connection: Connection, send: SendStream) -> Self {
+    pub(super) fn of_caller(with: MemberProcess, carrier: Carrier, send: SendStream) -> Self {
         Self {
             with,
-            connection,
+            carrier,
             send,
             hearing: JoinSet::new(),
         }
@@ -120,7 +139,17 @@ impl Line {
         let _ = self.send.finish();
         // Answered when the other has it all.
         let _ = timeout(FAREWELL, self.send.stopped()).await;
-        self.connection.close(TURNED_AWAY, b"");
+        if let Carrier::Own(connection) = &self.carrier {
+            connection.close(TURNED_AWAY, b"");
+        }
+    }
+
+    /// Has the other end acknowledge something, where it gives no sign of life by itself.
+    async fn ask_for_a_sign(&mut self) -> Result<(), NoMessage> {
+        match &self.carrier {
+            Carrier::Own(_) => Ok(()),
+            Carrier::Lent(_) => control::write(&mut self.send, &Message::Heartbeat).await,
+        }
     }
 }
 
@@ -134,13 +163,17 @@ pub(super) enum End {
 impl Reconfiguration {
     /// Hears a member of this epoch out.
     pub(super) async fn hear(&self, by: MemberProcess, epoch: u64, mut receive: RecvStream) {
-        while let Ok(Message::Spoken(spoken)) = control::read(&mut receive).await {
-            let Spoken {
-                epoch: said_in,
-                message,
-            } = spoken;
-            let said = Event::Said { by, message };
-            if said_in == epoch && self.tell(said).await.is_err() {
+        loop {
+            let spoken = match control::read(&mut receive).await {
+                Ok(Message::Spoken(spoken)) => spoken,
+                Ok(Message::Heartbeat) => continue,
+                Ok(_) | Err(_) => return,
+            };
+            let said = Event::Said {
+                by,
+                message: spoken.message,
+            };
+            if spoken.epoch == epoch && self.tell(said).await.is_err() {
                 return;
             }
         }
@@ -154,11 +187,12 @@ impl Reconfiguration {
         callee: &mut Callee,
         errands: &mut Errands,
     ) -> End {
-        if self.node.ways.is_direct(line.connection.remote_address()) {
-            callee.answered(&line.connection, &self.node.refusals);
+        let connection = line.carrier.connection().clone();
+        if self.node.ways.is_direct(connection.remote_address()) {
+            callee.answered(&connection, &self.node.refusals);
         }
         let pause = callee::pause_of_looks(self.node.config.timeouts().silence());
-        let mut silence = Silence::on(&line.connection);
+        let mut silence = Silence::on(&connection);
         loop {
             let message = match errands.unsaid.take() {
                 Some(message) => Some(message),
@@ -170,10 +204,13 @@ impl Reconfiguration {
                             return End::Over;
                         }
                     },
-                    _ = line.connection.closed() => return End::Over,
+                    _ = connection.closed() => return End::Over,
                     () = sleep(pause) => {
-                        if silence.is_too_long(&line.connection, callee).await {
+                        if silence.is_too_long(&connection, callee).await {
                             return End::Silent;
+                        }
+                        if line.ask_for_a_sign().await.is_err() {
+                            return End::Over;
                         }
                         None
                     }
