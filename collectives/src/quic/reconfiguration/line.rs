@@ -1,5 +1,6 @@
 //! A line to another member: a stream on which both speak, whoever has called.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -179,8 +180,8 @@ impl Reconfiguration {
         }
     }
 
-    /// Says what there is to say until there is no more, or the connection is gone, or nothing has
-    /// come over it for too long.
+    /// Says what there is to say until there is no more, or the line has ended, or nothing has come
+    /// over its connection for too long.
     pub(super) async fn converse(
         &self,
         mut line: Line,
@@ -193,6 +194,8 @@ impl Reconfiguration {
         }
         let pause = callee::pause_of_looks(self.node.config.timeouts().silence());
         let mut silence = Silence::on(&connection);
+        // With the connection, or when the other listens no more.
+        let mut ended = pin!(line.send.stopped());
         loop {
             let message = match errands.unsaid.take() {
                 Some(message) => Some(message),
@@ -204,7 +207,7 @@ impl Reconfiguration {
                             return End::Over;
                         }
                     },
-                    _ = connection.closed() => return End::Over,
+                    _ = &mut ended => return End::Over,
                     () = sleep(pause) => {
                         if silence.is_too_long(&connection, callee).await {
                             return End::Silent;

@@ -1,4 +1,4 @@
-//! A member that is called by another, whose part the test plays.
+//! A member that another calls or that calls it, whose part the test plays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,8 @@ const SILENCE: Duration = Duration::from_secs(1);
 const WORLD: u32 = 4;
 const CALLER: MemberId = 0;
 const CALLED: MemberId = WORLD - 1;
+/// Whom the lowest calls.
+const NEXT: MemberId = 1;
 
 /// The first epoch of a group, which is over.
 struct Epoch {
@@ -52,19 +54,24 @@ impl Epoch {
         self.remotes[member_id as usize].node()
     }
 
-    /// The called member's agreement, which comes to no end.
-    async fn agrees(&self) {
-        let remote = &self.remotes[CALLED as usize];
+    /// A member's agreement, which comes to no end.
+    async fn agrees(&self, member_id: MemberId) {
+        let remote = &self.remotes[member_id as usize];
         let (own, evidence) = (MemberState::default(), remote.evidence(None));
         let end = remote.node().agree(remote.previous_epoch(), own, evidence);
         panic!("{:?}", end.await.map(|view| view.number));
     }
 
-    fn greeting(&self) -> Message {
-        let node = self.node(CALLER);
+    /// A member's connection of the epoch with another.
+    fn connection(&self, of: MemberId, with: MemberId) -> Connection {
+        let connection = self.remotes[of as usize].connection(Rank::new(with));
+        connection.unwrap()
+    }
+
+    fn greeting(&self, of: MemberId, epoch: u64) -> Message {
         Message::JoinRequest(JoinRequest {
-            epoch: 1,
-            newcomer: node.newcomer(),
+            epoch,
+            newcomer: self.node(of).newcomer(),
             program: [0; 16],
             restarts: 0,
         })
@@ -78,13 +85,17 @@ impl Epoch {
         let address = called.endpoint.local_addr().unwrap();
         let dialled = node.endpoint.connect_with(client, address, &name.to_str());
         let connection = dialled.unwrap().await.unwrap();
-        let (mut send, mut receive) = connection.open_bi().await.unwrap();
-        control::write(&mut send, &self.greeting()).await.unwrap();
-        let Ok(Message::JoinRequest(answer)) = control::read(&mut receive).await else {
-            panic!("no greeting");
-        };
-        assert_eq!(answer.newcomer.process, called.me);
+        let (send, receive) = self.greet(&connection).await;
         (connection, send, receive)
+    }
+
+    /// A stream on which the called member has greeted.
+    async fn greet(&self, connection: &Connection) -> (SendStream, RecvStream) {
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        let greeting = self.greeting(CALLER, 1);
+        control::write(&mut send, &greeting).await.unwrap();
+        greeted(&mut receive, self.node(CALLED)).await;
+        (send, receive)
     }
 
     /// What the called member says first when it calls the caller.
@@ -92,13 +103,19 @@ impl Epoch {
         let connection = self.node(CALLER).endpoint.accept().await.unwrap();
         let connection = connection.await.unwrap();
         let (mut send, mut receive) = connection.accept_bi().await.unwrap();
-        let Ok(Message::JoinRequest(greeting)) = control::read(&mut receive).await else {
-            panic!("no greeting");
-        };
-        assert_eq!(greeting.newcomer.process, self.node(CALLED).me);
-        control::write(&mut send, &self.greeting()).await.unwrap();
+        greeted(&mut receive, self.node(CALLED)).await;
+        let greeting = self.greeting(CALLER, 1);
+        control::write(&mut send, &greeting).await.unwrap();
         spoken(&mut receive).await
     }
+}
+
+/// Reads the greeting of a member.
+async fn greeted(receive: &mut RecvStream, by: &Arc<Node>) {
+    let Ok(Message::JoinRequest(greeting)) = control::read(receive).await else {
+        panic!("no greeting");
+    };
+    assert_eq!((greeting.epoch, greeting.newcomer.process), (1, by.me));
 }
 
 async fn spoken(receive: &mut RecvStream) -> Spoken {
@@ -151,7 +168,7 @@ async fn whoever_is_called_answers_without_a_call_of_its_own() {
     };
     tokio::select! {
         () = asks => {}
-        () = epoch.agrees() => {}
+        () = epoch.agrees(CALLED) => {}
     }
 }
 
@@ -166,7 +183,7 @@ async fn where_the_callers_line_has_ended_the_answer_comes_by_a_call() {
     };
     tokio::select! {
         () = asks => {}
-        () = epoch.agrees() => {}
+        () = epoch.agrees(CALLED) => {}
     }
 }
 
@@ -183,6 +200,62 @@ async fn a_caller_that_was_answered_and_falls_silent_is_called() {
     };
     tokio::select! {
         () = asks => {}
-        () = epoch.agrees() => {}
+        () = epoch.agrees(CALLED) => {}
+    }
+}
+
+#[tokio::test]
+async fn whoever_is_called_over_the_connection_of_the_old_epoch_answers_there() {
+    let epoch = Epoch::over().await;
+    let asks = async {
+        let connection = epoch.connection(CALLER, CALLED);
+        // Of an agreement before.
+        let (mut late, _) = connection.open_bi().await.unwrap();
+        let greeting = epoch.greeting(CALLER, 7);
+        control::write(&mut late, &greeting).await.unwrap();
+        let (mut send, mut receive) = epoch.greet(&connection).await;
+        prepare(&mut send).await;
+        promises(&epoch, &spoken(&mut receive).await);
+    };
+    tokio::select! {
+        () = asks => {}
+        () = epoch.agrees(CALLED) => {}
+    }
+}
+
+/// As long as it acknowledges what comes, it is not silent.
+#[tokio::test]
+async fn a_higher_rank_is_called_over_the_connection_of_the_old_epoch_and_may_be_slow_to_answer() {
+    let epoch = Epoch::over().await;
+    let is_asked = async {
+        let connection = epoch.connection(NEXT, CALLER);
+        let (mut send, mut receive) = connection.accept_bi().await.unwrap();
+        greeted(&mut receive, epoch.node(CALLER)).await;
+        let greeting = epoch.greeting(NEXT, 1);
+        control::write(&mut send, &greeting).await.unwrap();
+        let mut looks = 0;
+        while looks < 2 * callee::LOOKS {
+            let said = control::read(&mut receive).await.unwrap();
+            looks += u32::from(said == Message::Heartbeat);
+        }
+    };
+    tokio::select! {
+        () = is_asked => {}
+        _ = epoch.node(NEXT).endpoint.accept() => panic!("it is dialled"),
+        () = epoch.agrees(CALLER) => {}
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_answer_over_the_connection_of_the_old_epoch_is_dialled() {
+    let epoch = Epoch::over().await;
+    let is_dialled = async {
+        let connection = epoch.node(NEXT).endpoint.accept().await.unwrap();
+        let (_, mut receive) = connection.await.unwrap().accept_bi().await.unwrap();
+        greeted(&mut receive, epoch.node(CALLER)).await;
+    };
+    tokio::select! {
+        () = is_dialled => {}
+        () = epoch.agrees(CALLER) => {}
     }
 }
