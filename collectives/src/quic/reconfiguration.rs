@@ -7,11 +7,11 @@
 //!               <── answers ──────────────────────────
 //! ```
 //!
-//! The connections of the last epoch are closed, or kept for the next, so whom the agreement needs
-//! is called on others, until those who are called have come here as well. Whoever was called
-//! answers by the line of its caller, and calls itself only if that has ended. Somebody who has no
-//! answer for a while, or is still at work and does not know yet, is alive as long as its process
-//! takes calls.
+//! Whom the agreement needs is called: over a connection of the last epoch by a lower rank, if there
+//! is one (`quic/admission/lent.rs`), else over another, until those who are called have come here
+//! as well. Whoever was called answers by the line of its caller, and calls itself only if that has
+//! ended. Somebody who has no answer for a while, or is still at work and does not know yet, is alive
+//! as long as its process takes calls.
 
 mod accept;
 mod ask;

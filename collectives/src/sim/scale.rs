@@ -344,7 +344,7 @@ struct Agreements {
     net: Net<Heard>,
     ended: u32,
     decided: u32,
-    /// Who has called whom, a handshake each.
+    /// Who has called whom: at the most a handshake each.
     calls: BTreeSet<(MemberId, MemberId)>,
     /// Who was called by whom, and has not called that one.
     called: BTreeSet<(MemberId, MemberId)>,
