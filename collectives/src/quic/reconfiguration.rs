@@ -7,11 +7,11 @@
 //!               <── answers ──────────────────────────
 //! ```
 //!
-//! Whom the agreement needs is called: over a connection of the last epoch by a lower rank, if there
-//! is one (`quic/admission/lent.rs`), else over another, until those who are called have come here
-//! as well. Whoever was called answers by the line of its caller, and calls itself only if that has
-//! ended. Somebody who has no answer for a while, or is still at work and does not know yet, is alive
-//! as long as its process takes calls.
+//! Whom the agreement needs is called: over a connection of the last epoch by a lower rank, if
+//! there is one (`quic/admission/lent.rs`), else over another, until those who are called have come
+//! here as well. Whoever was called answers by the line of its caller, and calls itself only if that
+//! has ended. Somebody who has no answer for a while, or is still at work and does not know yet, is
+//! alive as long as its process takes calls.
 
 mod accept;
 mod ask;
@@ -38,7 +38,7 @@ use crate::wire::{AgreementMessage, Decision, JoinRequest, MemberState};
 use crate::{JoinError, OperationError, host};
 
 use callee::Callee;
-use line::{Errand, Errands, Line};
+use line::{Instruction, Instructions, Line};
 
 /// Messages that may wait for a slow connection; those beyond it are lost, and said again with the
 /// next ballot.
@@ -181,7 +181,7 @@ impl Node {
 
 /// The way to what speaks with one member.
 struct Speaker {
-    errands: mpsc::Sender<Errand>,
+    instructions: mpsc::Sender<Instruction>,
     /// Lines of its calls.
     lines: mpsc::Sender<Line>,
 }
@@ -215,9 +215,9 @@ impl ReconfigurationDriver {
             let mut end = None;
             for action in out.drain(..) {
                 match action {
-                    Action::Call(member_id) => self.charge(member_id, Errand::Call),
+                    Action::Call(member_id) => self.charge(member_id, Instruction::Call),
                     Action::Send(member_id, message) => {
-                        self.charge(member_id, Errand::Say(message));
+                        self.charge(member_id, Instruction::Say(message));
                     }
                     other => end = Some(other),
                 }
@@ -264,9 +264,9 @@ impl ReconfigurationDriver {
         true
     }
 
-    fn charge(&mut self, member_id: MemberId, errand: Errand) {
+    fn charge(&mut self, member_id: MemberId, instruction: Instruction) {
         if let Some(speaker) = self.speaker(member_id) {
-            let _ = speaker.errands.try_send(errand);
+            let _ = speaker.instructions.try_send(instruction);
         }
     }
 
@@ -283,7 +283,7 @@ impl ReconfigurationDriver {
             return None;
         }
         if !self.speakers.contains_key(&member_id) {
-            let (errands, charged) = mpsc::channel(MESSAGES);
+            let (instructions, charged) = mpsc::channel(MESSAGES);
             let (lines, called) = mpsc::channel(1);
             let process = self.local_members.get(&member_id).copied();
             let lent = self
@@ -292,12 +292,18 @@ impl ReconfigurationDriver {
                 .next();
             let speaking = self.reconfiguration.clone().speak(
                 Callee::new(member_id, process),
-                Errands::new(charged, called),
+                Instructions::new(charged, called),
                 lent,
             );
             spawn(speaking);
             self.watch(member_id);
-            self.speakers.insert(member_id, Speaker { errands, lines });
+            self.speakers.insert(
+                member_id,
+                Speaker {
+                    instructions,
+                    lines,
+                },
+            );
         }
         self.speakers.get(&member_id)
     }

@@ -1,4 +1,4 @@
-//! Connections of an epoch that is over, by which its members call each other until they have agreed.
+//! Connections of an epoch that is over, by which its members call each other until they agree.
 //!
 //! Only the lower rank of two opens streams for that. While an epoch lasts, and at the beginning of
 //! the next, only the higher one opens any ([`kept`](super::kept)), so neither takes the other's.

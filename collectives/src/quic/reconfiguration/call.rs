@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Reconfiguration;
 use super::callee::{self, Callee, Life};
-use super::line::{Carrier, End, Errands, FAREWELL, Line, Next};
+use super::line::{Carrier, End, FAREWELL, Instructions, Line, Next};
 use crate::agreement::{Event, MemberId, Proof};
 use crate::identity::Role;
 use crate::quic::admission::LentConnection;
@@ -41,14 +41,14 @@ impl Reconfiguration {
     pub(super) async fn speak(
         self: Arc<Self>,
         mut callee: Callee,
-        mut errands: Errands,
+        mut instructions: Instructions,
         mut lent: Option<LentConnection>,
     ) {
         let patience = self.node.config.timeouts().silence();
         let (mut heard, mut pause, mut attempt) = (Instant::now(), PAUSE, ATTEMPT);
         let mut way = Way::Direct;
         loop {
-            let called = match errands.next().await {
+            let called = match instructions.next().await {
                 Next::Over => return,
                 Next::Answer(line) => {
                     let _ = self.tell(Event::Reached(line.with)).await;
@@ -65,7 +65,7 @@ impl Reconfiguration {
             };
             let is_lost = match called {
                 CallOutcome::Answered(line) => {
-                    let end = self.converse(line, &mut callee, &mut errands).await;
+                    let end = self.converse(line, &mut callee, &mut instructions).await;
                     (heard, pause, attempt) = (Instant::now(), PAUSE, ATTEMPT);
                     end == End::Silent
                 }
@@ -96,7 +96,7 @@ impl Reconfiguration {
         }
     }
 
-    /// Calls a member over a connection of the epoch before. It may not be here yet, or have gone on.
+    /// Calls a member over a connection of the epoch before. It may not be here yet, or gone on.
     async fn call_by(self: &Arc<Self>, lent: Option<LentConnection>) -> Option<Line> {
         let lent = lent?;
         let greeting = self.greet(lent.with, Carrier::Lent(lent.clone()));

@@ -22,14 +22,14 @@ use crate::wire::{AgreementMessage, MemberProcess, Message, Spoken};
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Something to do about a member.
-pub(super) enum Errand {
+pub(super) enum Instruction {
     Call,
     Say(AgreementMessage),
 }
 
 /// What there is to do about a member, and lines of its calls.
-pub(super) struct Errands {
-    charged: mpsc::Receiver<Errand>,
+pub(super) struct Instructions {
+    charged: mpsc::Receiver<Instruction>,
     called: mpsc::Receiver<Line>,
     /// Whether it is called when there is no line to it: once there was anything to do.
     is_wanted: bool,
@@ -46,8 +46,8 @@ pub(super) enum Next {
     Over,
 }
 
-impl Errands {
-    pub(super) fn new(charged: mpsc::Receiver<Errand>, called: mpsc::Receiver<Line>) -> Self {
+impl Instructions {
+    pub(super) fn new(charged: mpsc::Receiver<Instruction>, called: mpsc::Receiver<Line>) -> Self {
         Self {
             charged,
             called,
@@ -68,9 +68,9 @@ impl Errands {
         }
         tokio::select! {
             Some(line) = self.called.recv() => Next::Answer(line),
-            errand = self.charged.recv() => match errand {
-                Some(errand) => {
-                    self.unsaid = self.take(errand);
+            instruction = self.charged.recv() => match instruction {
+                Some(instruction) => {
+                    self.unsaid = self.take(instruction);
                     Next::Call
                 }
                 None => Next::Over,
@@ -79,11 +79,11 @@ impl Errands {
     }
 
     /// Takes one on: what is to be said, if it is that.
-    fn take(&mut self, errand: Errand) -> Option<AgreementMessage> {
+    fn take(&mut self, instruction: Instruction) -> Option<AgreementMessage> {
         self.is_wanted = true;
-        match errand {
-            Errand::Call => None,
-            Errand::Say(message) => Some(message),
+        match instruction {
+            Instruction::Call => None,
+            Instruction::Say(message) => Some(message),
         }
     }
 }
@@ -186,7 +186,7 @@ impl Reconfiguration {
         &self,
         mut line: Line,
         callee: &mut Callee,
-        errands: &mut Errands,
+        instructions: &mut Instructions,
     ) -> End {
         let connection = line.carrier.connection().clone();
         if self.node.ways.is_direct(connection.remote_address()) {
@@ -197,11 +197,11 @@ impl Reconfiguration {
         // With the connection, or when the other listens no more.
         let mut ended = pin!(line.send.stopped());
         loop {
-            let message = match errands.unsaid.take() {
+            let message = match instructions.unsaid.take() {
                 Some(message) => Some(message),
                 None => tokio::select! {
-                    errand = errands.charged.recv() => match errand {
-                        Some(errand) => errands.take(errand),
+                    instruction = instructions.charged.recv() => match instruction {
+                        Some(instruction) => instructions.take(instruction),
                         None => {
                             line.finish().await;
                             return End::Over;
@@ -228,7 +228,7 @@ impl Reconfiguration {
                 message: message.clone(),
             });
             if control::write(&mut line.send, &spoken).await.is_err() {
-                errands.unsaid = Some(message);
+                instructions.unsaid = Some(message);
                 return End::Over;
             }
         }
