@@ -9,9 +9,9 @@
 //!
 //! Whom the agreement needs is called: over a connection of the last epoch by a lower rank, if
 //! there is one (`quic/admission/lent.rs`), else over another, until those who are called have come
-//! here as well. Whoever was called answers by the line of its caller, and calls itself only if that
-//! has ended. Somebody who has no answer for a while, or is still at work and does not know yet, is
-//! alive as long as its process takes calls.
+//! here as well. Whoever was called answers by the line of its caller, and calls itself only if
+//! that has ended. Somebody who has no answer for a while, or is still at work and does not know
+//! yet, is alive as long as its process takes calls.
 
 mod accept;
 mod ask;
