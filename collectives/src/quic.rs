@@ -150,7 +150,6 @@ impl Remote {
             local_members: local_members
                 .filter_map(|(rank, process)| Some((member_id(*rank)?, *process)))
                 .collect(),
-            lent: self.admission.lend(),
         }
     }
 
