@@ -346,9 +346,9 @@ fn seeds_that_are_no_addresses_are_named() {
     );
 }
 
-/// Asks to be let in as a newcomer that never joins, and is this process of the system; returns
-/// once the group has decided that it comes in.
-async fn asks_and_never_joins(job: &Job, process_id: u32) {
+/// Asks to be let in as a newcomer that never joins, and is this process of the system at this
+/// address; returns once the group has decided that it comes in.
+async fn asks_and_never_joins(job: &Job, process_id: u32, address: String) {
     let process = MemberProcess {
         member_id: 7777,
         incarnation: 1,
@@ -356,7 +356,7 @@ async fn asks_and_never_joins(job: &Job, process_id: u32) {
     let newcomer = Newcomer {
         process_id,
         host: host_digest(&crate::host::host()),
-        ..Newcomer::at(process, free_addresses(1).remove(0))
+        ..Newcomer::at(process, address)
     };
     let request = Message::JoinRequest(JoinRequest {
         epoch: 0,
@@ -410,6 +410,9 @@ fn a_newcomer_that_dies_while_it_joins_costs_the_others_no_time_to_join() {
         .spawn()
         .unwrap();
     let process_id = dying.id();
+    // Where the kernel tells of no process, a port that nobody has is the end of a newcomer.
+    let listening = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = listening.local_addr().unwrap().to_string();
     thread::scope(|scope| {
         let founders = Rank::all(2).map(|rank| {
             let job = &job;
@@ -431,9 +434,10 @@ fn a_newcomer_that_dies_while_it_joins_costs_the_others_no_time_to_join() {
         });
         let founders: Vec<_> = founders.collect();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let asks = asks_and_never_joins(&job, process_id);
+        let asks = asks_and_never_joins(&job, process_id, address);
         let admitted = runtime.block_on(async { tokio::time::timeout(PATIENCE, asks).await });
         admitted.expect("it is admitted in time");
+        drop(listening);
         dying.kill().unwrap();
         let died = Instant::now();
         dying.wait().unwrap();
