@@ -267,18 +267,24 @@ impl Remote {
 
     /// Gives the last packets, which tell the others why, a short time to go out.
     pub(crate) async fn flush(&self) {
-        // Whoever has confirmed the last word needs no answer to packets that are on their way.
-        const SENDING: Duration = Duration::from_millis(2);
         const CLOSING: Duration = Duration::from_millis(300);
-        let limit = match self.admission.farewells().await {
-            true => SENDING,
-            false => CLOSING,
-        };
+        let closing = self.admission.farewells().await;
         // Whoever goes on with the endpoint sends them anyway.
-        if !self.handed_over.load(Ordering::Relaxed) {
-            let idle = self.node.endpoint.wait_idle();
-            let _ = tokio::time::timeout(limit, idle).await;
+        if self.handed_over.load(Ordering::Relaxed) {
+            return;
         }
+        let gone = async {
+            match closing {
+                Some(closing) => {
+                    for one in closing {
+                        one.sent().await;
+                    }
+                }
+                // Whoever has not heard the last word is told again when a packet comes.
+                None => self.node.endpoint.wait_idle().await,
+            }
+        };
+        let _ = tokio::time::timeout(CLOSING, gone).await;
     }
 }
 

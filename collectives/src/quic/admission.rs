@@ -42,7 +42,7 @@ use crate::{
 };
 
 pub(super) use accept::accept;
-use control_sender::{After, ControlSender, Farewell, LastWord};
+use control_sender::{After, Closing, ControlSender, Farewell, LastWord};
 pub(super) use evidence::{Sight, Whereabouts};
 pub(super) use idle::keep_to_budget;
 use join_requests::JoinRequests;
@@ -323,8 +323,9 @@ impl Admission {
         }
     }
 
-    /// Waits until all last words are confirmed, for a bounded time; whether they are.
-    pub(super) async fn farewells(&self) -> bool {
+    /// Waits until all last words are confirmed, for a bounded time. The connections that close, or
+    /// nothing if a word is not confirmed.
+    pub(super) async fn farewells(&self) -> Option<Vec<Closing>> {
         self.close_kept();
         let mut farewells = mem::take(&mut *lock(&self.farewells));
         farewells.extend(
@@ -332,11 +333,15 @@ impl Admission {
                 .values_mut()
                 .filter_map(|member| member.control_sender.farewell()),
         );
-        let mut confirmed = true;
+        let mut closing = Vec::new();
         for farewell in farewells {
-            confirmed &= matches!(farewell.await, Ok(LastWord::Confirmed(_)));
+            closing.push(match farewell.await {
+                Ok(LastWord::Stays(parted)) => Some(parted.close()),
+                Ok(LastWord::Closes(closing)) => Some(closing),
+                Ok(LastWord::Unconfirmed) | Err(_) => None,
+            });
         }
-        confirmed
+        closing.into_iter().collect()
     }
 
     /// Ends all connections of a group that has finished.

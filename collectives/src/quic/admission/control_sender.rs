@@ -1,11 +1,12 @@
 //! What a member is told on its control stream, up to the confirmed last message.
 
+use std::mem;
 use std::time::Duration;
 
 use quinn::{Connection, ConnectionError, SendStream, StoppedError, VarInt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::quic::{UNNEEDED, control};
 use crate::tasks::spawn;
@@ -16,6 +17,8 @@ const WAITING: usize = 16;
 /// How long a member may take to confirm the last word: several round trips and retransmissions in
 /// any network, and far less than [`Timeouts::silence`](crate::Timeouts::silence).
 const FAREWELL: Duration = Duration::from_millis(250);
+/// How often is looked whether a packet has gone out, of which quinn does not tell.
+const LOOK: Duration = Duration::from_millis(1);
 /// Control goes before the bytes of operations, which may be many.
 const FIRST: i32 = 1;
 
@@ -39,10 +42,12 @@ pub(super) struct ControlSender {
 /// Ends once the last word is confirmed, or is not to be.
 pub(super) type Farewell = JoinHandle<LastWord>;
 
-/// What became of the last word.
+/// What became of the last word, and of the connection.
 pub(super) enum LastWord {
-    /// It has arrived. What is left of the connection, if that may be of use.
-    Confirmed(Option<Parted>),
+    /// It has arrived, and the connection may be of use.
+    Stays(Parted),
+    /// It has arrived, and the connection closes.
+    Closes(Closing),
     Unconfirmed,
 }
 
@@ -66,6 +71,24 @@ impl Parted {
         match self.connections.as_slice() {
             [only] if only.close_reason().is_none() => self.connections.pop(),
             _ => None,
+        }
+    }
+
+    pub(super) fn close(mut self) -> Closing {
+        close(&mem::take(&mut self.connections), self.code, &self.reason)
+    }
+}
+
+/// Connections that were open until this end closed them, and the packets that each had sent.
+pub(in crate::quic) struct Closing(Vec<(Connection, u64)>);
+
+impl Closing {
+    /// Waits until the packets that say so have gone out.
+    pub(in crate::quic) async fn sent(&self) {
+        for (connection, before) in &self.0 {
+            while sent(connection) == *before {
+                sleep(LOOK).await;
+            }
         }
     }
 }
@@ -129,7 +152,8 @@ impl ControlSender {
         let stays = self.after == After::MayStay && is_queued && code != UNNEEDED;
         self.farewell = Some(spawn(async move {
             match timeout(FAREWELL, open_stream.confirmed).await {
-                Ok(Ok(true)) => LastWord::Confirmed(stays.then_some(parted)),
+                Ok(Ok(true)) if stays => LastWord::Stays(parted),
+                Ok(Ok(true)) => LastWord::Closes(parted.close()),
                 Ok(Ok(false) | Err(_)) | Err(_) => LastWord::Unconfirmed,
             }
         }));
@@ -148,10 +172,20 @@ impl ControlSender {
     }
 }
 
-pub(super) fn close(connections: &[Connection], code: VarInt, reason: &[u8]) {
+pub(super) fn close(connections: &[Connection], code: VarInt, reason: &[u8]) -> Closing {
+    let open = connections
+        .iter()
+        .filter(|one| one.close_reason().is_none());
+    let counted = open.map(|one| (one.clone(), sent(one)));
+    let closing = Closing(counted.collect());
     for connection in connections {
         connection.close(code, reason);
     }
+    closing
+}
+
+fn sent(connection: &Connection) -> u64 {
+    connection.stats().udp_tx.datagrams
 }
 
 /// Sends messages until there are no more, and waits until the last has arrived or the other end

@@ -112,8 +112,8 @@ impl Admission {
 /// The connection with a member, once its last word is confirmed.
 async fn parted(mut member: AdmittedMember) -> Option<Connection> {
     match member.control_sender.farewell()?.await {
-        Ok(LastWord::Confirmed(parted)) => parted?.into_kept(),
-        Ok(LastWord::Unconfirmed) | Err(_) => None,
+        Ok(LastWord::Stays(parted)) => parted.into_kept(),
+        Ok(LastWord::Closes(_) | LastWord::Unconfirmed) | Err(_) => None,
     }
 }
 

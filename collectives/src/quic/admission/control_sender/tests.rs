@@ -121,7 +121,8 @@ fn a_connection_that_may_stay_is_left_open_once_all_is_said_and_ends_with_what_i
             }
             control_sender.part(ABORT, Some(word()));
             let left = match control_sender.farewell().unwrap().await.unwrap() {
-                LastWord::Confirmed(left) => left,
+                LastWord::Stays(parted) => Some(parted),
+                LastWord::Closes(_) => None,
                 LastWord::Unconfirmed => panic!("the member confirms all that it is told"),
             };
             assert_eq!(
