@@ -49,7 +49,7 @@ impl Refused {
         any(not(target_os = "linux"), meshwork_portable),
         expect(dead_code, reason = "only Linux hands refused packets on")
     )]
-    fn note(&self, now: Instant) {
+    pub(super) fn note(&self, now: Instant) {
         let mut last = lock(&self.last);
         *last = [last[1], Some(now)];
         drop(last);

@@ -12,6 +12,7 @@ use crate::identity::distrust;
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::heads::DataHead;
+use crate::quic::refusals::Refused;
 use crate::quic::streams::{self, Stream};
 use crate::quic::ways::Way;
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
@@ -341,26 +342,80 @@ async fn connect(
     Ok(connection)
 }
 
-/// Calls until there is an answer, and again where the port refuses at first.
 async fn call(
     admission: &Admission,
     endpoint: &Endpoint,
     address: SocketAddr,
     name: &str,
 ) -> Result<Result<Connection, ConnectionError>, Attempt> {
-    let begin = || {
-        let client = endpoint::client(&admission.identity, admission.network);
-        let connecting = endpoint.connect_with(client, address, name);
-        connecting.map_err(|_| Attempt::Failed)
-    };
     // Held only here: what a port refused before its member was there is no evidence later.
     let port = admission.node.refusals.watch(address);
+    let begin = || async {
+        let client = endpoint::client(&admission.identity, admission.network);
+        let connecting = endpoint.connect_with(client, address, name);
+        Ok(connecting.map_err(|_| Attempt::Failed)?.await)
+    };
+    again_while_refused(&port, begin).await
+}
+
+/// Begins anew, soon and a few times, where the port refuses what was begun.
+async fn again_while_refused<F: Future>(port: &Refused, begin: impl Fn() -> F) -> F::Output {
     for pause in SOON_IN_MS.map(Duration::from_millis) {
         let refused = port.another();
         tokio::select! {
-            connected = begin()? => return Ok(connected),
+            ended = begin() => return ended,
             () = refused => sleep(pause).await,
         }
     }
-    Ok(begin()?.await)
+    begin().await
+}
+
+#[cfg(all(test, target_os = "linux", not(meshwork_portable)))]
+mod tests {
+    use std::cell::Cell;
+    use std::future::pending;
+
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// How often is begun until the call with this number is answered, while a port refuses.
+    async fn begun(answered: usize, refuses: impl AsyncFn(&Refused)) -> usize {
+        let (port, calls) = (Refused::default(), Cell::new(0));
+        let begin = || async {
+            calls.set(calls.get() + 1);
+            if calls.get() != answered {
+                pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = again_while_refused(&port, begin) => {}
+            () = refuses(&port) => {}
+        }
+        calls.get()
+    }
+
+    #[tokio::test]
+    async fn a_port_is_called_again_when_it_refuses_a_few_times_and_not_before() {
+        let always = async |port: &Refused| loop {
+            port.note(Instant::now());
+            yield_now().await;
+        };
+        assert_eq!(begun(3, always).await, 3);
+        let never = async |_: &Refused| {
+            for _ in 0..100 {
+                yield_now().await;
+            }
+        };
+        assert_eq!(begun(3, never).await, 1);
+        // Then QUIC goes on by itself.
+        let long = async |port: &Refused| {
+            let began = Instant::now();
+            while began.elapsed() < 2 * Duration::from_millis(SOON_IN_MS.iter().sum()) {
+                port.note(Instant::now());
+                yield_now().await;
+            }
+        };
+        assert!(begun(usize::MAX, long).await <= SOON_IN_MS.len() + 1);
+    }
 }
