@@ -30,6 +30,7 @@
 //! any compression.
 
 mod clock;
+mod codec;
 mod exchange;
 mod fragments;
 mod links;

@@ -1,13 +1,12 @@
 //! What all workers have in common, as bytes: what a newcomer gets, and what is compared.
 
+use super::codec::{Reader, Writer};
 use super::rounds::{Exchange, Rounds, Seal, Sum};
 use crate::LowCommunicationError;
 use meshwork_collectives::Rank;
 
-/// Step, exchanges sealed, exchanges under way; then for each of these as many.
-const HEAD: usize = 3;
+/// Words of each exchange under way, behind step, exchanges sealed and exchanges under way.
 const EACH: usize = 5;
-const WORD: usize = size_of::<u64>();
 
 impl Rounds {
     /// The same bytes on all workers that have come equally far and have sealed all exchanges.
@@ -20,10 +19,11 @@ impl Rounds {
             ))
         };
         let heads: Vec<_> = self.exchanges.iter().filter_map(sealed).collect();
-        let mut words = vec![self.step, self.sealed, heads.len() as u64];
+        let mut out = Writer::default();
+        out.words([self.step, self.sealed, heads.len() as u64]);
         for (fragment, [began_after, applied_after], seal) in heads {
             let not_finite = seal.not_finite;
-            words.extend([
+            out.words([
                 fragment,
                 began_after,
                 applied_after,
@@ -33,13 +33,10 @@ impl Rounds {
         }
         let sums = self.exchanges.iter().filter(|one| one.seal.is_some());
         let sums = sums.filter_map(|one| Some(one.sum.as_ref()?.values.as_slice()));
-        let values = [self.agreed.as_slice(), &self.velocity].into_iter();
-        let values = values.chain(sums);
-        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        for values in values {
-            bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-        }
-        bytes
+        out.numbers(&self.agreed);
+        out.numbers(&self.velocity);
+        sums.for_each(|sum| out.numbers(sum));
+        out.into_bytes()
     }
 
     /// Takes over what others have in common. Of this worker's own nothing is left: it begins from
@@ -52,21 +49,20 @@ impl Rounds {
     }
 
     fn read_package(&mut self, package: &[u8]) -> Option<()> {
-        let mut rest = package;
-        let [step, sealed, count] = words::<HEAD>(&mut rest)?;
+        let mut from = Reader::new(package);
+        let [step, sealed] = from.words()?;
         // No more exchanges than fragments are under way.
-        let count = usize::try_from(count).ok()?;
-        (count <= self.ranges.len()).then_some(())?;
-        let heads: Option<Vec<_>> = (0..count).map(|_| words::<EACH>(&mut rest)).collect();
-        let agreed = floats(&mut rest, self.agreed.len())?;
-        let velocity = floats(&mut rest, self.velocity.len())?;
+        let count = from.index(self.ranges.len() + 1)?;
+        let heads: Option<Vec<_>> = (0..count).map(|_| from.words()).collect();
+        let agreed = from.numbers(self.agreed.len())?;
+        let velocity = from.numbers(self.velocity.len())?;
         let exchanges = heads?.into_iter().map(|head| {
             let fragment = usize::try_from(head[0]).ok()?;
-            let values = floats(&mut rest, self.ranges.get(fragment)?.len())?;
+            let values = from.numbers(self.ranges.get(fragment)?.len())?;
             exchange(fragment, head, values)
         });
         let exchanges: Option<_> = exchanges.collect();
-        rest.is_empty().then_some(())?;
+        from.is_empty().then_some(())?;
         (self.agreed, self.velocity, self.exchanges) = (agreed, velocity, exchanges?);
         (self.step, self.sealed, self.last_seal) = (step, sealed, Seal::default());
         self.made.fill(0);
@@ -100,27 +96,4 @@ fn exchange(fragment: usize, head: [u64; EACH], values: Vec<f32>) -> Option<Exch
         }),
         is_excluded: false,
     })
-}
-
-fn words<const N: usize>(rest: &mut &[u8]) -> Option<[u64; N]> {
-    let (own, behind) = rest.split_at_checked(N * WORD)?;
-    *rest = behind;
-    let (words, _) = own.as_chunks::<WORD>();
-    let mut read = [0; N];
-    for (read, word) in read.iter_mut().zip(words) {
-        *read = u64::from_le_bytes(*word);
-    }
-    Some(read)
-}
-
-fn floats(rest: &mut &[u8], count: usize) -> Option<Vec<f32>> {
-    let (own, behind) = rest.split_at_checked(count.checked_mul(size_of::<f32>())?)?;
-    *rest = behind;
-    let (values, _) = own.as_chunks();
-    Some(
-        values
-            .iter()
-            .map(|value| f32::from_le_bytes(*value))
-            .collect(),
-    )
 }

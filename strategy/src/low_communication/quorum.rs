@@ -9,7 +9,6 @@
 mod common;
 mod follower;
 mod members;
-mod saved;
 mod shared;
 mod state;
 mod thread;

@@ -10,11 +10,11 @@ use std::time::Instant;
 
 use meshwork_collectives::Rank;
 
+use super::super::codec::{Reader, Writer};
 use super::super::rounds::{Contribution, Rounds};
 use super::super::standing::Progress;
 use super::super::{LowCommunication, fragments};
 use super::follower::Follower;
-use super::saved::{Reader, Writer};
 use super::shared::Offer;
 use super::{Late, Quorum, QuorumOptimizer};
 use crate::{Error, LowCommunicationError, MultiWorkerMirroredStrategy, Snapshot};
@@ -223,8 +223,7 @@ impl Own {
         late: Late,
     ) -> Result<Self, LowCommunicationError> {
         let refused = LowCommunicationError::Package { bytes: bytes.len() };
-        let own = Reader::new(bytes).and_then(|mut from| Self::read_from(&mut from, rounds, late));
-        own.ok_or(refused)
+        Self::read_from(&mut Reader::new(bytes), rounds, late).ok_or(refused)
     }
 
     fn read_from(from: &mut Reader<'_>, rounds: &Rounds, late: Late) -> Option<Self> {

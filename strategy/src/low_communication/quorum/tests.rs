@@ -382,9 +382,7 @@ proptest! {
         words in prop::collection::vec(0_u64..9, 0..40), bytes in prop::collection::vec(any::<u8>(), 0..40),
     ) {
         let rounds = World::new(1, Late::Merge).common.rounds;
-        let mut read = vec![words.len() as u64];
-        read.extend(words);
-        let mut read: Vec<u8> = read.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut read: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         read.extend(&bytes);
         prop_assert!(Own::read(&read, &rounds, Late::Merge).is_err());
         prop_assert!(Own::read(&bytes, &rounds, Late::Merge).is_err());

@@ -1,8 +1,8 @@
 //! A follower in a snapshot.
 
+use super::super::super::codec::{Reader, Writer};
 use super::super::super::rounds::Rounds;
 use super::super::Late;
-use super::super::saved::{Reader, Writer};
 use super::{Early, Follower, Offered};
 
 impl Follower {
