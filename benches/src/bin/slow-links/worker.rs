@@ -56,7 +56,8 @@ pub(crate) fn train(
     let (before, began) = (sent(strategy)?, Instant::now());
     let made = make_steps(strategy);
     let sent = sent(strategy)?.checked_sub(before);
-    let sent = sent.ok_or("a connection was made anew, and what went over the last is not known")?;
+    let sent =
+        sent.ok_or("a connection was made anew, and what went over the last is not known")?;
     let mut measured = Measured {
         loss: f64::NAN,
         bytes_per_worker: sent / trial.workers as u64,
