@@ -30,8 +30,7 @@ pub(super) struct Row {
 
 const SAMPLE_SECONDS: f64 = 5e-3;
 const MOST_CALLS: f64 = 5000.0;
-const LEAST_SAMPLES: f64 = 7.0;
-const MOST_SAMPLES: f64 = 101.0;
+const LEAST_SAMPLES: usize = 7;
 
 impl<'a> Series<'a> {
     pub(super) fn new(wanted: &'a Bench, bytes: usize) -> Self {
@@ -43,13 +42,15 @@ impl<'a> Series<'a> {
         let mut trial = Trial::new(self.wanted, elements, group)?;
         let mut errors = trial.errors(group)?;
         trial.clear();
-        let (calls, sample) = calibrate(&mut trial, group)?;
-        let samples = (self.wanted.seconds() / sample).clamp(LEAST_SAMPLES, MOST_SAMPLES);
+        let calls = calibrate(&mut trial, group)?;
         let mut times = Vec::new();
-        for _ in 0..whole(samples) {
+        let mut measured = 0.0;
+        // The slowest rank's time is the same on all, so all end after the same sample.
+        while times.len() < LEAST_SAMPLES || measured < self.wanted.seconds() {
             let mut slowest = [seconds_of(&mut trial, calls, group)?];
             group.all_reduce(&mut slowest, ReduceOp::Max)?;
             times.push(slowest[0]);
+            measured += slowest[0] * calls as f64;
         }
         times.sort_by(f64::total_cmp);
         errors += trial.errors(group)?;
@@ -64,17 +65,15 @@ impl<'a> Series<'a> {
     }
 }
 
-/// How many calls make a sample, and how long it then takes; the same on all ranks.
-fn calibrate(trial: &mut Trial, group: &mut Group) -> Result<(usize, f64), OperationError> {
+/// How many calls make a sample; the same on all ranks.
+fn calibrate(trial: &mut Trial, group: &mut Group) -> Result<usize, OperationError> {
     let mut calls = 1;
-    let mut sample = 0.0;
     for _ in 0..3 {
         let mut each = [seconds_of(trial, calls, group)?];
         group.broadcast(&mut each, Rank::CHIEF)?;
         calls = whole((SAMPLE_SECONDS / each[0]).clamp(1.0, MOST_CALLS));
-        sample = each[0] * calls as f64;
     }
-    Ok((calls, sample))
+    Ok(calls)
 }
 
 /// Seconds of one call, over this many in a row.
@@ -89,7 +88,7 @@ fn seconds_of(trial: &mut Trial, calls: usize, group: &mut Group) -> Result<f64,
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "a clamped number of calls or samples"
+    reason = "a clamped number of calls"
 )]
 fn whole(number: f64) -> usize {
     number as usize
