@@ -86,10 +86,7 @@ fn seconds_of(trial: &mut Trial, calls: usize, group: &mut Group) -> Result<f64,
     Ok(begun.elapsed().as_secs_f64() / calls as f64)
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a clamped number of calls"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "a clamped number of calls")]
 fn whole(number: f64) -> usize {
     number as usize
 }
