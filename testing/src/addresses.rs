@@ -1,6 +1,13 @@
-use std::collections::BTreeSet;
-use std::net::{TcpListener, UdpSocket};
-use std::sync::{Mutex, PoisonError};
+use std::iter;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Ports that systems give to nobody who asks for any, as sockets do that call others: between
+/// being found free and being taken, one of those may be gone.
+const PORTS: Range<u16> = 16_384..32_768;
+/// Processes that run at the same time look from different ports on.
+const BETWEEN_PROCESSES: u32 = 251;
 
 /// Addresses of loopback that were free a moment ago, over UDP and TCP, and that no other test of
 /// this process is given.
@@ -11,25 +18,20 @@ use std::sync::{Mutex, PoisonError};
 /// ```
 ///
 /// # Panics
-/// Where loopback has no free port.
+/// Where loopback has too few free ports.
 #[must_use]
 pub fn free_addresses(count: usize) -> Vec<String> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    // A test that has panicked has taken its ports, and no more.
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-    // All are held until there are enough, or the system would offer the same ones again.
-    let mut held = Vec::new();
-    let mut addresses = Vec::new();
-    while addresses.len() < count {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback has a free port");
-        let address = socket.local_addr().expect("a bound socket has an address");
-        let free = TcpListener::bind(address);
-        // Even ones are what Linux takes for connections that other tests make meanwhile.
-        let is_odd = address.port() % 2 == 1;
-        if is_odd && free.is_ok() && given.insert(address.port()) {
-            addresses.push(address.to_string());
-        }
-        held.push((socket, free));
-    }
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(BETWEEN_PROCESSES);
+    let ports = iter::repeat_with(|| first.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed)));
+    let addresses: Vec<String> = ports
+        .take(PORTS.len())
+        .filter_map(|number| PORTS.clone().nth(number as usize % PORTS.len()))
+        .map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        .filter(|address| UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok())
+        .map(|address| address.to_string())
+        .take(count)
+        .collect();
+    assert_eq!(addresses.len(), count, "loopback has too few free ports");
     addresses
 }
