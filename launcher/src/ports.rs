@@ -3,6 +3,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::ops::Range;
 
 use meshwork_collectives::Rank;
 
@@ -34,17 +35,20 @@ pub(crate) fn reserve(workers: usize, base: Option<u16>) -> Result<ReservedPorts
                 hold(port).map_err(|source| LaunchError::PortTaken { port, rank, source })
             })
             .collect::<Result<_, _>>()?,
-        // All are held before the first is let go: the system cannot give one twice.
-        None => Rank::all(u32::MAX)
-            .take(workers)
-            .map(|rank| {
-                hold_any().map_err(|source| LaunchError::NoFreePort {
+        None => {
+            let mut free = free_ports();
+            let any = |rank| {
+                // Where these are all taken, the system may know of others.
+                let held = free.next().map_or_else(|| hold(0), Ok);
+                held.map_err(|source| LaunchError::NoFreePort {
                     rank,
                     workers,
                     source,
                 })
-            })
-            .collect::<Result<_, _>>()?,
+            };
+            let ranks = Rank::all(u32::MAX).take(workers);
+            ranks.map(any).collect::<Result<_, _>>()?
+        }
     };
     Ok(ReservedPorts { held })
 }
@@ -82,17 +86,16 @@ fn hold(port: u16) -> std::io::Result<(UdpSocket, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Any port, and one that is free for TCP too if there is: workers may use both. An odd one, as
-/// Linux takes even ones for connections that programs make meanwhile.
-fn hold_any() -> std::io::Result<(UdpSocket, SocketAddr)> {
-    const TRIES: usize = 16;
-    for _ in 1..TRIES {
-        let held = hold(0)?;
-        if held.1.port() % 2 == 1 && TcpListener::bind(held.1).is_ok() {
-            return Ok(held);
-        }
-    }
-    hold(0)
+/// Ports that are free over UDP and TCP: workers may use both. They are none that systems give to
+/// sockets that call others, and jobs that start at the same time look from different ones on, for
+/// a port is free again until its worker takes it.
+fn free_ports() -> impl Iterator<Item = (UdpSocket, SocketAddr)> {
+    const PORTS: Range<u16> = 16_384..32_768;
+    const BETWEEN_JOBS: u32 = 251;
+    let first = std::process::id().wrapping_mul(BETWEEN_JOBS) as usize % PORTS.len();
+    let ports = PORTS.cycle().skip(first).take(PORTS.len());
+    let held = ports.filter_map(|port| hold(port).ok());
+    held.filter(|(_, address)| TcpListener::bind(address).is_ok())
 }
 
 #[cfg(test)]
