@@ -145,7 +145,7 @@ impl MultiWorkerMirroredStrategy {
         failure.is_some_and(|error| others_have_ended(&error, self.rank()))
     }
 
-    fn made_elastic(mut self) -> Self {
+    pub(crate) fn made_elastic(mut self) -> Self {
         self.elastic = Some(Elastic::new());
         self
     }

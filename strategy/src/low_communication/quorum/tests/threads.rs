@@ -290,6 +290,49 @@ fn what_a_worker_has_of_its_own_is_refused_to_others_and_behind_another_exchange
 }
 
 #[test]
+fn in_an_elastic_job_whoever_has_an_older_snapshot_goes_on_from_what_the_others_have_come_to() {
+    let all = quorum(2, HOUR).with_checkpoints(EVERY);
+    let through = each(2, |strategy| {
+        let mut own = beginning();
+        let made = QuorumOptimizer::new(strategy, streaming(), all, &LENGTHS, &own);
+        let mut outer = made.unwrap();
+        let all = steps_to(&mut outer, &mut own, 40);
+        outer.finish(&mut own).unwrap();
+        outer.into_strategy().leave().unwrap();
+        all
+    });
+    let again = each(2, |strategy| {
+        let worker = strategy.rank().index();
+        let snapshot = Snapshot::from_bytes(&through[worker].0[worker]).unwrap();
+        let elastic = strategy.made_elastic();
+        let restored = QuorumOptimizer::restore(elastic, streaming(), all, &LENGTHS, &snapshot);
+        let (mut outer, mut own) = restored.unwrap();
+        let begun = (
+            outer.steps(),
+            outer.outer_steps(),
+            bits(&own),
+            bits(outer.agreed()),
+        );
+        steps_to(&mut outer, &mut own, 40);
+        outer.finish(&mut own).unwrap();
+        outer.into_strategy().leave().unwrap();
+        (begun, bits(&own))
+    });
+    let [((_, exchanges, own, agreed), ended), later] = &again[..] else {
+        panic!("two workers");
+    };
+    assert_eq!((exchanges, own), (&(2 * EVERY.get()), agreed));
+    let ((step, exchanges, later, agreed), later_ended) = later;
+    let saved = &through[1].1[usize::try_from(*step).unwrap() - 1];
+    assert_eq!(
+        (*exchanges, [later, agreed]),
+        (2 * EVERY.get(), saved.each_ref())
+    );
+    assert_ne!(later, agreed);
+    assert_eq!(ended, later_ended);
+}
+
+#[test]
 fn workers_that_do_not_train_alike_are_told_and_settings_that_cannot_be_are_refused() {
     let errors = each(2, |strategy| {
         let patience = Duration::from_secs(1 + u64::from(strategy.rank().number()));
