@@ -150,6 +150,7 @@ impl Remote {
             local_members: local_members
                 .filter_map(|(rank, process)| Some((member_id(*rank)?, *process)))
                 .collect(),
+            lent: self.admission.lend(),
         }
     }
 

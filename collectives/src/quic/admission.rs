@@ -8,6 +8,7 @@ mod idle;
 mod join_requests;
 mod kept;
 mod lanes;
+mod lent;
 mod member_link;
 mod newcomers;
 mod on_demand;
@@ -47,6 +48,8 @@ pub(super) use evidence::{Sight, Whereabouts};
 pub(super) use idle::keep_to_budget;
 use join_requests::JoinRequests;
 pub(crate) use kept::Kept;
+pub(crate) use lent::Lent;
+pub(super) use lent::LentConnection;
 pub(super) use member_link::MemberLink;
 use on_demand::Opening;
 pub(super) use renewal::renew;
@@ -96,6 +99,8 @@ pub(crate) struct Admission {
     farewells: Mutex<Vec<Farewell>>,
     /// Connections of the epoch before with neighbours that have not been admitted yet.
     kept: Mutex<Kept>,
+    /// Ends when no agreement goes on over the connections of this epoch.
+    lent: Mutex<Option<mpsc::Receiver<()>>>,
     /// What goes on over the connections; nothing any more once the endpoint is handed over.
     tasks: Mutex<Option<JoinSet<()>>>,
     /// Groups that were split from this one, and live.
@@ -170,6 +175,7 @@ impl Admission {
             probes: Notify::new(),
             farewells: Mutex::default(),
             kept: Mutex::new(kept),
+            lent: Mutex::default(),
             tasks: Mutex::new(Some(JoinSet::new())),
             split_groups: AtomicUsize::new(0),
             log: UnauthenticatedLog::default(),

@@ -1,21 +1,24 @@
 //! Where the members of an epoch that is over agree on the next one.
 //!
 //! ```text
-//!   member id 1 ── join request(epoch, incarnation) ──> member id 2     a connection each way:
-//!               <── join request: it is here, too ────                  who dials it speaks
-//!               ── messages ─────────────────────────>
+//!   member id 1 ── join request(epoch, incarnation) ──> member id 2     one connection:
+//!               <── join request: it is here, too ────                  both speak on the stream
+//!               ── messages ─────────────────────────>                  that the caller has opened
+//!               <── answers ──────────────────────────
 //! ```
 //!
-//! The connections of the last epoch are closed, or kept for the next, so whom the agreement needs
-//! is called on others, until those who are called have come here as well. Somebody who has no
-//! answer for a while, or is still at work and does not know yet, is alive as long as its process
-//! takes calls.
+//! Whom the agreement needs is called: over a connection of the last epoch by a lower rank, if
+//! there is one (`quic/admission/lent.rs`), else over another, until those who are called have come
+//! here as well. Whoever was called answers by the line of its caller, and calls itself only if
+//! that has ended. Somebody who has no answer for a while, or is still at work and does not know
+//! yet, is alive as long as its process takes calls.
 
 mod accept;
 mod ask;
 mod call;
 mod callee;
 mod denials;
+mod line;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +28,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::EVENTS;
+use super::admission::{Lent, LentConnection};
 use super::node::{Node, View};
 use crate::agreement::{
     Action, Agreement, AgreementRules, AgreementTimeouts, Event, MemberId, PreviousEpoch, Proof,
@@ -34,6 +38,7 @@ use crate::wire::{AgreementMessage, Decision, JoinRequest, MemberState};
 use crate::{JoinError, OperationError, host};
 
 use callee::Callee;
+use line::{Instruction, Instructions, Line};
 
 /// Messages that may wait for a slow connection; those beyond it are lost, and said again with the
 /// next ballot.
@@ -45,10 +50,28 @@ const RETRY: Duration = Duration::from_secs(1);
 struct Reconfiguration {
     node: Arc<Node>,
     join_request: JoinRequest,
-    events: mpsc::Sender<Event>,
+    inbox: mpsc::Sender<Arrival>,
 }
 
+/// What comes to the driver.
+enum Arrival {
+    Event(Event),
+    /// By this line its caller can be answered.
+    Called(Line),
+}
+
+/// The driver has come to an end, and takes in nothing any more.
+struct NobodyListens;
+
 impl Reconfiguration {
+    async fn tell(&self, event: Event) -> Result<(), NobodyListens> {
+        self.arrives(Arrival::Event(event)).await
+    }
+
+    async fn arrives(&self, arrival: Arrival) -> Result<(), NobodyListens> {
+        self.inbox.send(arrival).await.map_err(|_| NobodyListens)
+    }
+
     /// Whether this process was in no epoch, and asks to be let in.
     fn asks(&self) -> bool {
         self.join_request.epoch == 0
@@ -61,6 +84,7 @@ pub(crate) struct Evidence {
     pub(crate) lost: Vec<(MemberId, Proof)>,
     /// Members on this host, and their process ids.
     pub(crate) local_members: Vec<(MemberId, u32)>,
+    pub(crate) lent: Lent,
 }
 
 impl Node {
@@ -72,11 +96,11 @@ impl Node {
         own: MemberState,
         evidence: Evidence,
     ) -> Result<View, OperationError> {
-        let (events, inbox) = mpsc::channel(EVENTS);
+        let (arrivals, inbox) = mpsc::channel(EVENTS);
         let reconfiguration = Arc::new(Reconfiguration {
             node: self.clone(),
             join_request: self.join_request(previous_epoch.epoch).await,
-            events,
+            inbox: arrivals,
         });
         let rules = AgreementRules {
             pair: self.config.pair(),
@@ -84,16 +108,18 @@ impl Node {
         };
         let agreement = Agreement::new(self.me, previous_epoch.clone(), rules, own, Instant::now());
         let mut driver = ReconfigurationDriver {
-            senders: BTreeMap::new(),
+            speakers: BTreeMap::new(),
             tasks: JoinSet::new(),
             reconfiguration,
             inbox,
             agreement,
             local_members: evidence.local_members.into_iter().collect(),
+            lent: evidence.lent.higher,
         };
+        let receiving = driver.reconfiguration.clone();
         spawn_in(
             &mut driver.tasks,
-            driver.reconfiguration.clone().receive_all(),
+            receiving.receive_all(evidence.lent.lower),
         );
         let reconfiguration = driver.reconfiguration.clone();
         let outcome = tokio::select! {
@@ -153,17 +179,26 @@ impl Node {
     }
 }
 
+/// The way to what speaks with one member.
+struct Speaker {
+    instructions: mpsc::Sender<Instruction>,
+    /// Lines of its calls.
+    lines: mpsc::Sender<Line>,
+}
+
 /// One agreement under way.
 struct ReconfigurationDriver {
-    /// To whom this process speaks.
-    senders: BTreeMap<MemberId, mpsc::Sender<AgreementMessage>>,
+    /// With whom this process speaks.
+    speakers: BTreeMap<MemberId, Speaker>,
     /// Ends when this is dropped, but for lines, which say their last messages.
     tasks: JoinSet<()>,
     reconfiguration: Arc<Reconfiguration>,
-    inbox: mpsc::Receiver<Event>,
+    inbox: mpsc::Receiver<Arrival>,
     agreement: Agreement,
     /// Members on this host, and their process ids.
     local_members: BTreeMap<MemberId, u32>,
+    /// Connections of the epoch before with members that were not called by them.
+    lent: Vec<LentConnection>,
 }
 
 impl ReconfigurationDriver {
@@ -180,8 +215,10 @@ impl ReconfigurationDriver {
             let mut end = None;
             for action in out.drain(..) {
                 match action {
-                    Action::Call(member_id) => self.line(member_id),
-                    Action::Send(member_id, message) => self.say(member_id, message),
+                    Action::Call(member_id) => self.charge(member_id, Instruction::Call),
+                    Action::Send(member_id, message) => {
+                        self.charge(member_id, Instruction::Say(message));
+                    }
                     other => end = Some(other),
                 }
             }
@@ -192,7 +229,13 @@ impl ReconfigurationDriver {
             }
             let wake = self.agreement.wake().unwrap_or_else(Instant::now);
             let event = tokio::select! {
-                Some(event) = self.inbox.recv() => event,
+                Some(arrival) = self.inbox.recv() => match arrival {
+                    Arrival::Event(event) => event,
+                    Arrival::Called(line) => {
+                        self.called(line);
+                        continue;
+                    }
+                },
                 () = tokio::time::sleep_until(wake.into()) => Event::Tick,
             };
             if self.can_follow(&event) {
@@ -221,36 +264,62 @@ impl ReconfigurationDriver {
         true
     }
 
-    fn say(&mut self, member_id: MemberId, message: AgreementMessage) {
-        self.line(member_id);
-        if let Some(line) = self.senders.get(&member_id) {
-            let _ = line.try_send(message);
+    fn charge(&mut self, member_id: MemberId, instruction: Instruction) {
+        if let Some(speaker) = self.speaker(member_id) {
+            let _ = speaker.instructions.try_send(instruction);
         }
     }
 
-    /// Begins to call a member id, unless that is being done.
-    fn line(&mut self, member_id: MemberId) {
-        if member_id != self.reconfiguration.node.me.member_id
-            && !self.senders.contains_key(&member_id)
-        {
-            let (messages, said) = mpsc::channel(MESSAGES);
+    /// A member has called, and can be answered. Of several lines one is enough.
+    fn called(&mut self, line: Line) {
+        if let Some(speaker) = self.speaker(line.with.member_id) {
+            let _ = speaker.lines.try_send(line);
+        }
+    }
+
+    /// What speaks with another member, from now on if it has not yet.
+    fn speaker(&mut self, member_id: MemberId) -> Option<&Speaker> {
+        if member_id == self.reconfiguration.node.me.member_id {
+            return None;
+        }
+        if !self.speakers.contains_key(&member_id) {
+            let (instructions, charged) = mpsc::channel(MESSAGES);
+            let (lines, called) = mpsc::channel(1);
             let process = self.local_members.get(&member_id).copied();
-            let callee = Callee::new(member_id, process);
-            spawn(self.reconfiguration.clone().speak(callee, said));
-            self.senders.insert(member_id, messages);
+            let lent = self
+                .lent
+                .extract_if(.., |lent| lent.with == member_id)
+                .next();
+            let speaking = self.reconfiguration.clone().speak(
+                Callee::new(member_id, process),
+                Instructions::new(charged, called),
+                lent,
+            );
+            spawn(speaking);
             self.watch(member_id);
+            self.speakers.insert(
+                member_id,
+                Speaker {
+                    instructions,
+                    lines,
+                },
+            );
         }
+        self.speakers.get(&member_id)
     }
 
-    /// Hears from the kernel when a member that is called ends, if it runs on this host.
+    /// Hears from the kernel when a member ends that it speaks with, if it runs on this host.
     fn watch(&mut self, member_id: MemberId) {
         if let Some(process) = self.local_members.get(&member_id).copied() {
-            let events = self.reconfiguration.events.clone();
+            let own = self.reconfiguration.clone();
             spawn_in(&mut self.tasks, async move {
                 if host::process_ended(process).await.is_ok() {
-                    let _ = events.send(Event::Lost(member_id, Proof::Ended)).await;
+                    let _ = own.tell(Event::Lost(member_id, Proof::Ended)).await;
                 }
             });
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -91,6 +91,12 @@ impl Ways {
         }
     }
 
+    /// Whether packets to this address go straight to whoever is there.
+    pub(super) fn is_direct(&self, address: SocketAddr) -> bool {
+        let by_relay = |relay: &RelayClient| relay.at(address).is_some();
+        !self.relay.as_ref().is_some_and(by_relay)
+    }
+
     fn is_relayed(&self, member_id: MemberId) -> bool {
         self.relayed().contains(&member_id)
     }

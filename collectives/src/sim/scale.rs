@@ -8,6 +8,7 @@
 
 mod net;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -330,8 +331,12 @@ fn record(rank: Rank) -> MemberRecord {
     }
 }
 
-/// What an agreement takes in.
-type Heard = agreement::Event;
+/// What a member takes in.
+enum Heard {
+    Event(agreement::Event),
+    /// Another has called, and can be answered.
+    Called(MemberId),
+}
 
 /// The agreements of all members of an epoch that is over.
 struct Agreements {
@@ -339,6 +344,10 @@ struct Agreements {
     net: Net<Heard>,
     ended: u32,
     decided: u32,
+    /// Who has called whom: at the most a handshake each.
+    calls: BTreeSet<(MemberId, MemberId)>,
+    /// Who was called by whom, and has not called that one.
+    called: BTreeSet<(MemberId, MemberId)>,
 }
 
 impl Agreements {
@@ -373,14 +382,17 @@ impl Agreements {
             net,
             ended,
             decided: 0,
+            calls: BTreeSet::new(),
+            called: BTreeSet::new(),
         };
         for rank in 0..ranks {
             if all.has_ended(rank) {
                 continue;
             }
             for victim in (0..ended).map(|nth| 3 * nth) {
-                let lost = Heard::Lost(victim, Proof::Ended);
-                all.net.post(Duration::ZERO, rank as usize, lost);
+                let lost = agreement::Event::Lost(victim, Proof::Ended);
+                all.net
+                    .post(Duration::ZERO, rank as usize, Heard::Event(lost));
             }
         }
         all
@@ -392,7 +404,17 @@ impl Agreements {
 
     fn run(&mut self) {
         let mut out = Vec::new();
-        while let Some((member, event)) = self.net.next() {
+        while let Some((member, heard)) = self.net.next() {
+            let me = member_id(member);
+            let event = match heard {
+                Heard::Event(event) => event,
+                // One that is called as well is reached by that.
+                Heard::Called(by) if self.calls.contains(&(me, by)) => continue,
+                Heard::Called(by) => {
+                    self.called.insert((me, by));
+                    agreement::Event::Reached(process(by))
+                }
+            };
             self.members[member].handle(self.net.now, event, &mut out);
             for action in out.drain(..) {
                 self.does(member, action);
@@ -400,23 +422,33 @@ impl Agreements {
         }
     }
 
+    /// Has a member call another, unless there is a line between them.
+    fn call(&mut self, by: MemberId, to: MemberId) {
+        if self.called.contains(&(by, to)) || !self.calls.insert((by, to)) {
+            return;
+        }
+        let caller = by as usize;
+        // There and back, and a greeting each way.
+        self.net.messages[caller] += 1;
+        if !self.has_ended(to) {
+            self.net.post(3 * LATENCY, to as usize, Heard::Called(by));
+            let reached = agreement::Event::Reached(process(to));
+            self.net.post(4 * LATENCY, caller, Heard::Event(reached));
+        }
+    }
+
     fn does(&mut self, me: usize, action: agreement::Action) {
-        let by = process(u32::try_from(me).expect("counted as u32"));
+        let by = process(member_id(me));
         match action {
-            agreement::Action::Call(to) => {
-                // There and back, and a greeting each way.
-                self.net.messages[me] += 1;
-                if !self.has_ended(to) {
-                    self.net.post(4 * LATENCY, me, Heard::Reached(process(to)));
-                }
-            }
+            agreement::Action::Call(to) => self.call(by.member_id, to),
             agreement::Action::Send(to, message) => {
+                self.call(by.member_id, to);
                 let spoken = Message::Spoken(Spoken {
                     epoch: 1,
                     message: message.clone(),
                 });
-                let said = Heard::Said { by, message };
-                self.net.send(me, to as usize, &spoken, said);
+                let said = agreement::Event::Said { by, message };
+                self.net.send(me, to as usize, &spoken, Heard::Event(said));
             }
             agreement::Action::Decided(_) => {
                 self.decided += 1;
@@ -427,6 +459,10 @@ impl Agreements {
             }
         }
     }
+}
+
+fn member_id(place: usize) -> MemberId {
+    u32::try_from(place).expect("counted as u32")
 }
 
 fn process(member_id: MemberId) -> MemberProcess {
@@ -492,6 +528,21 @@ mod tests {
                 "{cost:?}"
             );
             assert!(cost.took <= (9 * doublings + 4) * LATENCY, "{cost:?}");
+        }
+    }
+
+    /// Each of those that are left but the lowest is told by one call, and its answer takes none;
+    /// the lowest and the two that follow it call each other besides, to see that they live.
+    #[test]
+    fn a_reconfiguration_takes_about_as_many_calls_as_members() {
+        for ranks in [4, 16, 50, 600] {
+            let mut world = Agreements::new(ranks, 1);
+            world.run();
+            let calls = u32::try_from(world.calls.len()).unwrap();
+            assert!(
+                (ranks - 2..=ranks + 2).contains(&calls),
+                "{calls} of {ranks}"
+            );
         }
     }
 }

@@ -119,6 +119,13 @@ impl ControlSender {
         &self.connections
     }
 
+    /// The connection that may serve another epoch, if it has not ended.
+    pub(super) fn lasting(&self) -> Option<&Connection> {
+        let connection = self.connections.first()?;
+        let may_stay = self.after == After::MayStay && connection.close_reason().is_none();
+        may_stay.then_some(connection)
+    }
+
     /// Whether the last word has not been said.
     pub(super) fn is_open(&self) -> bool {
         self.open_stream.is_some()

@@ -53,17 +53,18 @@ impl Admission {
         self.close_kept();
         let members = mem::take(&mut *self.admitted());
         // Their streams would take up room on the connections for as long as they live.
-        if self.split_groups.load(Ordering::Relaxed) > 0 {
-            return Kept::new();
-        }
-        let mut kept = Kept::new();
+        let have_room = self.split_groups.load(Ordering::Relaxed) == 0;
+        let (mut kept, mut unneeded) = (Kept::new(), Vec::new());
         for (rank, member) in members {
-            if let Some(place) = self.place_in(next, rank)
-                && let Some(connection) = parted(member).await
-            {
-                kept.insert(place, connection);
+            match self.place_in(next, rank).filter(|_| have_room) {
+                Some(place) => {
+                    let connection = parted(member).await;
+                    kept.extend(connection.map(|connection| (place, connection)));
+                }
+                None => unneeded.push(member),
             }
         }
+        self.close_when_returned(unneeded);
         kept
     }
 

@@ -129,7 +129,7 @@ impl Reconfiguration {
                     message: AgreementMessage::Decided(decision),
                     ..
                 })) => {
-                    let _ = self.events.send(Event::Decided(decision)).await;
+                    let _ = self.tell(Event::Decided(decision)).await;
                     return Answer::Noted;
                 }
                 Ok(Message::JoinRequest(member)) if member.epoch > 0 => return Answer::Between,

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quinn::{Connecting, Connection, ConnectionError, TransportErrorCode};
-use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::Reconfiguration;
-use super::callee::{self, Callee, Life, Silence};
+use super::callee::{self, Callee, Life};
+use super::line::{Carrier, End, FAREWELL, Instructions, Line, Next};
 use crate::agreement::{Event, MemberId, Proof};
 use crate::identity::Role;
+use crate::quic::admission::LentConnection;
 use crate::quic::control::{self, NoMessage};
-use crate::quic::streams::Stream;
 use crate::quic::ways::Way;
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
 use crate::wire::{AgreementMessage, Message, Spoken};
@@ -25,65 +25,70 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// How long the last messages may take to arrive.
-const FAREWELL: Duration = Duration::from_secs(1);
-
 /// What became of a call.
 enum CallOutcome {
     /// It is here, and listens.
-    Answered(Connection, Stream),
+    Answered(Line),
     /// Its process lives, but has not come here yet, or has gone on.
     Alive,
     Unreached,
 }
 
 impl Reconfiguration {
-    /// Calls a member until it listens, and says what there is to say, until nobody has more.
+    /// Calls a member until it listens, and says what there is to say, until nobody has more. To
+    /// one that has called nothing is said but by its line, as long as that lasts.
+    /// The first call goes over the connection that is lent, if there is one.
     pub(super) async fn speak(
         self: Arc<Self>,
         mut callee: Callee,
-        mut messages: mpsc::Receiver<AgreementMessage>,
+        mut instructions: Instructions,
+        mut lent: Option<LentConnection>,
     ) {
         let patience = self.node.config.timeouts().silence();
         let (mut heard, mut pause, mut attempt) = (Instant::now(), PAUSE, ATTEMPT);
-        let mut unsaid = None;
         let mut way = Way::Direct;
-        while !(messages.is_closed() && messages.is_empty() && unsaid.is_none()) {
-            way = self.node.ways.next(callee.member_id, heard.elapsed(), way);
-            let called = timeout(attempt, self.call(callee.member_id, way)).await;
-            let mut is_lost = false;
-            match called.unwrap_or(CallOutcome::Unreached) {
-                CallOutcome::Answered(connection, line) => {
-                    if way == Way::Direct {
-                        callee.answered(&connection, &self.node.refusals);
-                    }
-                    let line = Line {
-                        connection,
-                        stream: line,
-                    };
-                    let end = self
-                        .converse(line, &callee, &mut messages, &mut unsaid)
-                        .await;
-                    is_lost = end == End::Silent;
-                    (heard, pause, attempt) = (Instant::now(), PAUSE, ATTEMPT);
+        loop {
+            let called = match instructions.next().await {
+                Next::Over => return,
+                Next::Answer(line) => {
+                    let _ = self.tell(Event::Reached(line.with)).await;
+                    CallOutcome::Answered(line)
                 }
-                CallOutcome::Alive => heard = Instant::now(),
+                Next::Call => match self.call_by(lent.take()).await {
+                    Some(line) => CallOutcome::Answered(line),
+                    None => {
+                        way = self.node.ways.next(callee.member_id, heard.elapsed(), way);
+                        let called = timeout(attempt, self.call(callee.member_id, way)).await;
+                        called.unwrap_or(CallOutcome::Unreached)
+                    }
+                },
+            };
+            let is_lost = match called {
+                CallOutcome::Answered(line) => {
+                    let end = self.converse(line, &mut callee, &mut instructions).await;
+                    (heard, pause, attempt) = (Instant::now(), PAUSE, ATTEMPT);
+                    end == End::Silent
+                }
+                CallOutcome::Alive => {
+                    heard = Instant::now();
+                    false
+                }
                 CallOutcome::Unreached => {
                     attempt = patience.max(ATTEMPT).min(2 * attempt);
-                    is_lost = match callee.look().await {
+                    match callee.look().await {
                         Life::Certain => false,
                         Life::Unknown => heard.elapsed() >= patience,
                         Life::Over => true,
-                    };
+                    }
                 }
-            }
+            };
             if is_lost {
                 let lost = Event::Lost(callee.member_id, Proof::Unreached);
-                if self.events.send(lost).await.is_err() {
+                if self.tell(lost).await.is_err() {
                     return;
                 }
             }
-            if self.events.is_closed() && heard.elapsed() >= FAREWELL {
+            if self.inbox.is_closed() && heard.elapsed() >= FAREWELL {
                 return;
             }
             sleep(pause).await;
@@ -91,13 +96,23 @@ impl Reconfiguration {
         }
     }
 
-    async fn call(&self, member_id: MemberId, way: Way) -> CallOutcome {
+    /// Calls a member over a connection of the epoch before. It may not be here yet, or gone on.
+    async fn call_by(self: &Arc<Self>, lent: Option<LentConnection>) -> Option<Line> {
+        let lent = lent?;
+        let greeting = self.greet(lent.with, Carrier::Lent(lent.clone()));
+        timeout(ATTEMPT, greeting).await.ok()?.ok()?
+    }
+
+    async fn call(self: &Arc<Self>, member_id: MemberId, way: Way) -> CallOutcome {
         let connection = match self.connect(member_id, way).await {
             Ok(connection) => connection,
             Err(called) => return called,
         };
-        match self.greet(member_id, &connection).await {
-            Ok(Some(line)) => CallOutcome::Answered(connection, line),
+        match self
+            .greet(member_id, Carrier::Own(connection.clone()))
+            .await
+        {
+            Ok(Some(line)) => CallOutcome::Answered(line),
             Ok(None) | Err(_) => {
                 connection.close(TURNED_AWAY, b"");
                 CallOutcome::Alive
@@ -143,99 +158,35 @@ impl Reconfiguration {
     /// Says who calls, and hears whether the other is here; `None` if it knows already how it
     /// ended.
     async fn greet(
-        &self,
+        self: &Arc<Self>,
         member_id: MemberId,
-        connection: &Connection,
-    ) -> Result<Option<Stream>, NoMessage> {
-        let mut line = connection.open_bi().await?;
-        control::write(
-            &mut line.0,
-            &Message::JoinRequest(self.join_request.clone()),
-        )
-        .await?;
-        match control::read(&mut line.1).await? {
+        carrier: Carrier,
+    ) -> Result<Option<Line>, NoMessage> {
+        let (mut send, mut receive) = carrier.connection().open_bi().await?;
+        let greeting = Message::JoinRequest(self.join_request.clone());
+        control::write(&mut send, &greeting).await?;
+        match control::read(&mut receive).await? {
             Message::JoinRequest(join_request)
                 if join_request.newcomer.process.member_id == member_id =>
             {
+                let process = join_request.newcomer.process;
                 let event = match join_request.epoch {
                     // Whoever was there before is gone.
                     0 => Event::Lost(member_id, Proof::Unreached),
-                    _ => Event::Reached(join_request.newcomer.process),
+                    _ => Event::Reached(process),
                 };
-                let _ = self.events.send(event).await;
-                Ok(Some(line))
+                let _ = self.tell(event).await;
+                let line = Line::of_caller(process, carrier, send);
+                Ok(Some(line.hearing(self.clone(), receive)))
             }
             Message::Spoken(Spoken {
                 message: AgreementMessage::Decided(decision),
                 ..
             }) => {
-                let _ = self.events.send(Event::Decided(decision)).await;
+                let _ = self.tell(Event::Decided(decision)).await;
                 Ok(None)
             }
             _ => Ok(None),
         }
     }
-
-    /// Passes messages on until there are none left, or the connection is gone, or nothing has come
-    /// over it for too long.
-    async fn converse(
-        &self,
-        mut line: Line,
-        callee: &Callee,
-        messages: &mut mpsc::Receiver<AgreementMessage>,
-        unsaid: &mut Option<AgreementMessage>,
-    ) -> End {
-        let pause = callee::pause_of_looks(self.node.config.timeouts().silence());
-        let mut silence = Silence::on(&line.connection);
-        loop {
-            let message = match unsaid.take() {
-                Some(message) => Some(message),
-                None => tokio::select! {
-                    message = messages.recv() => message,
-                    _ = line.connection.closed() => return End::Over,
-                    () = sleep(pause) => {
-                        if silence.is_too_long(&line.connection, callee).await {
-                            return End::Silent;
-                        }
-                        continue;
-                    }
-                },
-            };
-            let Some(message) = message else {
-                line.finish().await;
-                return End::Over;
-            };
-            let epoch = self.join_request.epoch;
-            let spoken = Message::Spoken(Spoken {
-                epoch,
-                message: message.clone(),
-            });
-            if control::write(&mut line.stream.0, &spoken).await.is_err() {
-                *unsaid = Some(message);
-                return End::Over;
-            }
-        }
-    }
-}
-
-/// The connection to a member that listens, and what is said over it.
-struct Line {
-    connection: Connection,
-    stream: Stream,
-}
-
-impl Line {
-    async fn finish(mut self) {
-        let _ = self.stream.0.finish();
-        // Answered when the other has it all.
-        let _ = timeout(FAREWELL, self.stream.0.stopped()).await;
-        self.connection.close(TURNED_AWAY, b"");
-    }
-}
-
-/// How a conversation ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum End {
-    Over,
-    Silent,
 }

@@ -178,28 +178,32 @@ impl Process {
             let message = AgreementMessage::Decided(decision.clone());
             return self.say(from.member_id, Spoken { epoch, message }, around);
         }
-        match &mut self.stage {
+        let is_reached = match &mut self.stage {
             Stage::Changing(change)
                 if change.previous_epoch.epoch == epoch
                     && change.previous_epoch.members.contains(&from.member_id) =>
             {
-                change.heard.insert(from.member_id);
+                let is_new = change.heard.insert(from.member_id);
                 if greeting != Greeting::First {
                     change.silent.insert(from.member_id, 0);
                 }
+                // Whoever calls can be answered; one that is called as well is reached by that.
+                let is_called = change.called.contains(&from.member_id);
+                greeting != Greeting::First || is_new && !is_called
             }
             // Whoever had this member id before has gone.
             Stage::Waiting(_) if greeting == Greeting::First => {
                 return self.send(from.member_id, Parcel::Welcome { epoch: 0 }, around);
             }
             _ => return,
-        }
+        };
         if greeting == Greeting::First {
-            // Only who calls another has reached it.
-            return self.send(from.member_id, Parcel::Welcome { epoch }, around);
+            self.send(from.member_id, Parcel::Welcome { epoch }, around);
         }
-        let by = self.taken_for(from, around);
-        self.change_event(Event::Reached(by), around);
+        if is_reached {
+            let by = self.taken_for(from, around);
+            self.change_event(Event::Reached(by), around);
+        }
     }
 
     /// Whoever is called with this member id has been in no epoch.
