@@ -1,6 +1,7 @@
 //! What a member is told on its control stream, up to the confirmed last message.
 
 use std::mem;
+use std::pin::pin;
 use std::time::Duration;
 
 use quinn::{Connection, ConnectionError, SendStream, StoppedError, VarInt};
@@ -17,6 +18,9 @@ const WAITING: usize = 16;
 /// How long a member may take to confirm the last word: several round trips and retransmissions in
 /// any network, and far less than [`Timeouts::silence`](crate::Timeouts::silence).
 const FAREWELL: Duration = Duration::from_millis(250);
+/// How many times within that it is looked whether it has: it is the looks that are counted, for a
+/// process that does not come to look was itself held up.
+const LOOKS: u32 = 10;
 /// How often is looked whether a packet has gone out, of which quinn does not tell.
 const LOOK: Duration = Duration::from_millis(1);
 /// Control goes before the bytes of operations, which may be many.
@@ -158,10 +162,10 @@ impl ControlSender {
         drop(open_stream.messages);
         let stays = self.after == After::MayStay && is_queued && code != UNNEEDED;
         self.farewell = Some(spawn(async move {
-            match timeout(FAREWELL, open_stream.confirmed).await {
-                Ok(Ok(true)) if stays => LastWord::Stays(parted),
-                Ok(Ok(true)) => LastWord::Closes(parted.close()),
-                Ok(Ok(false) | Err(_)) | Err(_) => LastWord::Unconfirmed,
+            match in_looks(open_stream.confirmed).await {
+                Some(Ok(true)) if stays => LastWord::Stays(parted),
+                Some(Ok(true)) => LastWord::Closes(parted.close()),
+                Some(Ok(false) | Err(_)) | None => LastWord::Unconfirmed,
             }
         }));
     }
@@ -193,6 +197,17 @@ pub(super) fn close(connections: &[Connection], code: VarInt, reason: &[u8]) -> 
 
 fn sent(connection: &Connection) -> u64 {
     connection.stats().udp_tx.datagrams
+}
+
+/// What comes within [`FAREWELL`].
+async fn in_looks<T>(work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    for _ in 0..LOOKS {
+        if let Ok(done) = timeout(FAREWELL / LOOKS, &mut work).await {
+            return Some(done);
+        }
+    }
+    None
 }
 
 /// Sends messages until there are no more, and waits until the last has arrived or the other end

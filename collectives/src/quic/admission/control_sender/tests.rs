@@ -1,7 +1,12 @@
 //! Last words that arrive, and those that cannot.
 
+use std::future::pending;
+use std::thread;
+use std::time::Instant;
+
 use quinn::RecvStream;
 use tokio::runtime::Builder;
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use super::*;
@@ -153,4 +158,27 @@ fn a_connection_that_may_stay_is_left_open_once_all_is_said_and_ends_with_what_i
             }
         }
     });
+}
+
+#[tokio::test]
+async fn a_process_that_was_held_up_still_hears_what_has_come_meanwhile() {
+    let (says, heard) = oneshot::channel();
+    let waiting = spawn(in_looks(heard));
+    yield_now().await;
+    // Nothing else of this process goes on.
+    let held_up = Instant::now();
+    while held_up.elapsed() < 2 * FAREWELL {
+        thread::yield_now();
+    }
+    // What has come goes through several hands, while timers end that are over.
+    spawn(async move {
+        for _ in 0..1000 {
+            yield_now().await;
+        }
+        says.send(())
+    });
+    assert_eq!(waiting.await.unwrap(), Some(Ok(())));
+    let begun = Instant::now();
+    assert_eq!(in_looks(pending::<()>()).await, None);
+    assert!(begun.elapsed() >= FAREWELL);
 }
