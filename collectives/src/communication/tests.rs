@@ -1,7 +1,7 @@
 //! The cost model beside sums made by hand, and the choices that follow from it.
 
 use super::*;
-use crate::schedule::Schedule;
+use crate::schedule::{Blocks, Schedule};
 
 const SIZES: [usize; 5] = [0, 1 << 10, 64 << 10, 1 << 20, 64 << 20];
 
@@ -41,6 +41,136 @@ fn a_round_costs_its_latency_its_messages_and_its_bytes() {
     near(Algorithm::Direct, 2.0 * (100.0 + 30.0 + 300.0 * 1.5));
     near(Algorithm::OneShot, 100.0 + 30.0 + 1200.0 * 1.5);
     near(Algorithm::Halving, 4.0 * 110.0 + 2.0 * (200.0 + 100.0));
+}
+
+/// Every message of every rank, once, by cores that are busy with nothing else: what there is to do
+/// in all, shared out evenly.
+fn work_by_hand(
+    plan: (Collective, Algorithm),
+    hosts: &Hosts,
+    bytes: usize,
+    per_message: f64,
+) -> f64 {
+    let mut messages = 0;
+    let mut moved = 0;
+    for rank in (0..hosts.world()).map(Rank::at) {
+        let schedule = Schedule::new(plan.0, plan.1, hosts, rank);
+        let blocks = Blocks::even(bytes, schedule.blocks());
+        for round in schedule.rounds() {
+            messages += round.sends().len();
+            for send in round.sends() {
+                moved += blocks.elements(send.blocks.clone()).len();
+            }
+        }
+    }
+    messages as f64 * per_message + moved as f64
+}
+
+const COLLECTIVES: [Collective; 6] = [
+    Collective::AllReduce,
+    Collective::Reduce { root: Rank::CHIEF },
+    Collective::Broadcast { root: Rank::CHIEF },
+    Collective::ReduceScatter,
+    Collective::AllGather,
+    Collective::AllToAll,
+];
+
+/// A link on which a message costs as much as so many bytes.
+fn link(per_message: f64) -> CostModel {
+    let link = LinkCost {
+        latency: 0.0,
+        per_message,
+        per_byte: 1.0,
+        crowding: 0.0,
+    };
+    CostModel::new(link, link)
+}
+
+#[test]
+fn ranks_of_a_core_do_one_after_the_other_all_that_there_is_to_do() {
+    const PER_MESSAGE: f64 = 1000.0;
+    let shared = link(PER_MESSAGE).with_ranks_per_core(3.0);
+    let mut worlds = placements();
+    worlds.extend((1..=16).map(Hosts::apart));
+    for hosts in worlds {
+        for collective in COLLECTIVES {
+            for algorithm in Algorithm::ALL {
+                for bytes in [0, 1 << 10, 100_000] {
+                    let plan = (collective, algorithm);
+                    let all = work_by_hand(plan, &hosts, bytes, PER_MESSAGE);
+                    let cores = hosts.world() as f64 / 3.0;
+                    let found = shared.cost(collective, algorithm, &hosts, bytes).work;
+                    // Reducing takes next to nothing beside a link this slow.
+                    assert!(
+                        (found - all / cores).abs() < 1e-3,
+                        "{collective:?} by {algorithm} of {bytes} among {}: {found}, not {}",
+                        hosts.world(),
+                        all / cores
+                    );
+                    let seconds = shared.seconds(collective, algorithm, &hosts, bytes);
+                    let alone = link(PER_MESSAGE).seconds(collective, algorithm, &hosts, bytes);
+                    assert!((seconds - alone.max(found)).abs() < 1e-9);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn of_a_large_world_some_ranks_tell_what_all_have_to_do() {
+    let mut wrong = Vec::new();
+    for world in [17_u32, 31, 32, 64, 100, 128, 200] {
+        let hosts = Hosts::apart(world);
+        for collective in COLLECTIVES {
+            for algorithm in Algorithm::ALL {
+                for per_message in [0.0, 1e7] {
+                    let plan = (collective, algorithm);
+                    let all = work_by_hand(plan, &hosts, 1 << 20, per_message);
+                    let all = 2.0 * all / f64::from(world);
+                    let shared = link(per_message).with_ranks_per_core(2.0);
+                    let found = shared.cost(collective, algorithm, &hosts, 1 << 20).work;
+                    if (found / all - 1.0).abs() > 0.3 {
+                        wrong.push(format!(
+                            "{collective:?} by {algorithm} among {world}: {found}, not {all}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn ranks_with_cores_of_their_own_choose_as_if_nothing_were_known_of_cores() {
+    for hosts in placements() {
+        for model in [CostModel::QUIC, CostModel::TLS] {
+            let before = Choices::new(&hosts, model);
+            for ranks_per_core in [0.0, 0.25, 1.0] {
+                let model = model.with_ranks_per_core(ranks_per_core);
+                let now = Choices::new(&hosts, model);
+                for collective in COLLECTIVES {
+                    for bytes in SIZES {
+                        let tables = [&before, &now].map(|all| all.explain(collective, bytes));
+                        assert_eq!(tables[0], tables[1]);
+                    }
+                }
+            }
+        }
+    }
+    // What two and four ranks over QUIC took before ranks told of their cores.
+    for (ranks, bytes, algorithm) in [
+        (2, 1 << 10, Algorithm::OneShot),
+        (2, 1 << 20, Algorithm::OneShot),
+        (4, 1 << 10, Algorithm::OneShot),
+        (4, 64 << 10, Algorithm::Direct),
+        (4, 64 << 20, Algorithm::Halving),
+    ] {
+        let choices = Choices::new(&Hosts::apart(ranks), CostModel::QUIC);
+        let buffer = Payload::new(ElementType::U8, bytes);
+        let chosen = choices.choose(Communication::Auto, Collective::AllReduce, buffer);
+        assert_eq!(chosen, algorithm, "{ranks} ranks, {bytes} bytes");
+    }
 }
 
 #[test]
