@@ -15,10 +15,11 @@ pub use cost::{CostModel, LinkCost};
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Communication {
-    /// Whichever is predicted to be fastest, by [`Choices`], for the size of the buffer; among more
-    /// than eight ranks, of those in which a rank has to do with few others, unless they take more
-    /// than four times as long. For means of `f16`, of those that combine all contributions at
-    /// once: the sum behind such a mean, which others round on its way, is infinite above 65,504.
+    /// Whichever is predicted to be fastest, by [`Choices`], for the size of the buffer and for as
+    /// many ranks to a core as where most share one; among more than eight ranks, of those in which
+    /// a rank has to do with few others, unless they take more than four times as long.
+    /// For means of `f16`, of those that combine all contributions at once: the sum behind such a
+    /// mean, which others round on its way, is infinite above 65,504.
     #[default]
     Auto,
     /// Always the ring.
