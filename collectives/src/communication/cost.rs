@@ -251,12 +251,14 @@ fn observed(world: usize) -> impl Iterator<Item = Observed> {
         4..8 => world - 1 - (index - 4),
         _ => (index - 7) * world / 9,
     };
-    let stands_for = move |index: usize| match index {
-        8.. if world > ALL => (world - 8) as f64 / 8.0,
-        _ => 1.0,
-    };
+    let in_between = (world.max(ALL) - 8) as f64 / 8.0;
+    let is_in_between = move |index: usize| world > ALL && index >= 8;
     (0..world.min(ALL)).map(move |index| Observed {
         rank: Rank::at(if world <= ALL { index } else { of_large(index) }),
-        stands_for: stands_for(index),
+        stands_for: if is_in_between(index) {
+            in_between
+        } else {
+            1.0
+        },
     })
 }
