@@ -11,8 +11,8 @@ pub(crate) use linux::{first_core, has_ended, host, process_ended, process_state
 #[cfg(any(not(target_os = "linux"), meshwork_portable))]
 pub(crate) use other::{first_core, has_ended, host, process_ended, process_state};
 
-/// The cores that this thread and those that it starts may run on; `None` where that cannot be told.
-/// A control group that has less time than its cores count has as many as that makes.
+/// The cores that this thread, and whichever it starts, may run on; `None` where that cannot be
+/// told. A control group that has less time than its cores count has as many as that makes.
 pub(crate) fn cores() -> Option<Cores> {
     let count = std::thread::available_parallelism().ok()?;
     Some(Cores {
