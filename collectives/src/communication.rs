@@ -8,16 +8,18 @@ use std::sync::OnceLock;
 use crate::schedule::{Algorithm, Collective, Hosts};
 use crate::{ElementType, MeasuredLinks, Rank, ReduceOp};
 
+use cost::Cost;
 pub use cost::{CostModel, LinkCost};
 
 /// How the algorithm of an operation is chosen. All ranks of a group choose alike.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Communication {
-    /// Whichever is predicted to be fastest, by [`Choices`], for the size of the buffer; among more
-    /// than eight ranks, of those in which a rank has to do with few others, unless they take more
-    /// than four times as long. For means of `f16`, of those that combine all contributions at
-    /// once: the sum behind such a mean, which others round on its way, is infinite above 65,504.
+    /// Whichever is predicted to be fastest, by [`Choices`], for the size of the buffer and for as
+    /// many ranks to a core as where most share one; among more than eight ranks, of those in which
+    /// a rank has to do with few others, unless they take more than four times as long.
+    /// For means of `f16`, of those that combine all contributions at once: the sum behind such a
+    /// mean, which others round on its way, is infinite above 65,504.
     #[default]
     Auto,
     /// Always the ring.
@@ -106,15 +108,23 @@ const WORTH_FEW_PEERS: f64 = 4.0;
 /// How many times as long an algorithm may take that needs fewer messages.
 const WORTH_FEW_MESSAGES: f64 = 1.1;
 
-/// Time as a function of size: nearly what the rounds of a schedule add up to.
+/// Cost as a function of size: nearly what the rounds of a schedule add up to.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     algorithm: Algorithm,
-    /// Seconds for no bytes.
-    fixed: f64,
-    /// Seconds for each byte.
-    per_byte: f64,
+    /// For no bytes.
+    fixed: Cost,
+    /// For each byte.
+    per_byte: Cost,
     effort: Effort,
+}
+
+impl Line {
+    fn seconds(&self, bytes: usize) -> f64 {
+        let bytes = bytes as f64;
+        let chain = self.fixed.chain + self.per_byte.chain * bytes;
+        chain.max(self.fixed.work + self.per_byte.work * bytes)
+    }
 }
 
 /// What an algorithm asks of ranks besides their time.
@@ -211,7 +221,7 @@ impl Choices {
     pub fn explain(&self, collective: Collective, bytes: usize) -> Vec<Prediction> {
         let predict = |line: &Line| Prediction {
             algorithm: line.algorithm,
-            seconds: line.fixed + line.per_byte * bytes as f64,
+            seconds: line.seconds(bytes),
             effort: line.effort,
         };
         let mut table: Vec<_> = self.lines(collective).iter().map(predict).collect();
@@ -293,17 +303,23 @@ impl Choices {
 
 fn lines(collective: Collective, hosts: &Hosts, basis: &Basis) -> Vec<Line> {
     const LARGE: usize = 64 << 20;
-    let seconds = |algorithm, bytes| match basis {
-        Basis::Model(model) => model.seconds(collective, algorithm, hosts, bytes),
-        Basis::Measured(links) => links.seconds(collective, algorithm, bytes),
+    let cost = |algorithm, bytes| match basis {
+        Basis::Model(model) => model.cost(collective, algorithm, hosts, bytes),
+        Basis::Measured(links) => Cost {
+            chain: links.seconds(collective, algorithm, bytes),
+            work: 0.0,
+        },
     };
     let line = |algorithm| {
-        let fixed = seconds(algorithm, 0);
-        let large = seconds(algorithm, LARGE);
+        let fixed = cost(algorithm, 0);
+        let large = cost(algorithm, LARGE);
         Line {
             algorithm,
             fixed,
-            per_byte: (large - fixed) / LARGE as f64,
+            per_byte: Cost {
+                chain: (large.chain - fixed.chain) / LARGE as f64,
+                work: (large.work - fixed.work) / LARGE as f64,
+            },
             effort: cost::effort(collective, algorithm, hosts),
         }
     };

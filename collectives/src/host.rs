@@ -4,10 +4,22 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::wire::Cores;
+
 #[cfg(all(target_os = "linux", not(meshwork_portable)))]
-pub(crate) use linux::{cores, has_ended, host, process_ended, process_state};
+pub(crate) use linux::{first_core, has_ended, host, process_ended, process_state};
 #[cfg(any(not(target_os = "linux"), meshwork_portable))]
-pub(crate) use other::{cores, has_ended, host, process_ended, process_state};
+pub(crate) use other::{first_core, has_ended, host, process_ended, process_state};
+
+/// The cores that this thread, and whichever it starts, may run on; `None` where that cannot be
+/// told. A control group that has less time than its cores count has as many as that makes.
+pub(crate) fn cores() -> Option<Cores> {
+    let count = std::thread::available_parallelism().ok()?;
+    Some(Cores {
+        first: first_core()?,
+        count: u16::try_from(count.get()).unwrap_or(u16::MAX),
+    })
+}
 
 /// All addresses of a machine, of the same version of IP as this one.
 pub(crate) fn everywhere(like: IpAddr) -> IpAddr {
@@ -53,17 +65,11 @@ mod linux {
         }
     }
 
-    /// How many cores these processes may run on, counted once; `None` if one cannot be asked.
-    pub(crate) fn cores(processes: impl Iterator<Item = u32>) -> Option<usize> {
-        let mut all = CpuSet::new();
-        for process in processes {
-            let process = i32::try_from(process).ok().and_then(Pid::from_raw)?;
-            let own = sched_getaffinity(Some(process)).ok()?;
-            for core in (0..CpuSet::MAX_CPU).filter(|core| own.is_set(*core)) {
-                all.set(core);
-            }
-        }
-        usize::try_from(all.count()).ok()
+    /// The core with the lowest number of those that this thread may run on.
+    pub(crate) fn first_core() -> Option<u16> {
+        let own = sched_getaffinity(None).ok()?;
+        let first = (0..CpuSet::MAX_CPU).find(|core| own.is_set(*core))?;
+        u16::try_from(first).ok()
     }
 
     /// Whether there is no such process any more; not where it cannot be told.
@@ -163,7 +169,7 @@ mod other {
     use super::{ProcessState, io};
 
     /// Not to be had here.
-    pub(crate) fn cores(_: impl Iterator<Item = u32>) -> Option<usize> {
+    pub(crate) fn first_core() -> Option<u16> {
         None
     }
 

@@ -154,6 +154,7 @@ mod communication;
 mod compression;
 mod config;
 mod contract;
+mod core_sharing;
 mod data_transport;
 #[cfg(any(test, feature = "testing"))]
 pub mod decoders;

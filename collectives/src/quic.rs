@@ -64,7 +64,9 @@ use crate::membership::{Event, Membership, MembershipTimeouts};
 use crate::tasks::spawn;
 use crate::wait_for_graph::{WaitEdge, WaitId};
 use crate::wire::Newcomer;
-use crate::{DataTransport, Member, OperationError, Rank, SystemError, Timeouts, Transport, host};
+use crate::{
+    CostModel, DataTransport, Member, OperationError, Rank, SystemError, Timeouts, Transport,
+};
 pub(crate) use admission::{Admission, Kept};
 pub(crate) use connection_counters::ConnectionCounters;
 
@@ -96,6 +98,7 @@ pub(crate) struct Remote {
     over: watch::Receiver<bool>,
     local_members: Vec<(Rank, u32)>,
     hosts: Vec<usize>,
+    ranks_per_core: Vec<Option<f64>>,
     admission: Arc<Admission>,
 }
 
@@ -230,10 +233,19 @@ impl Remote {
         &self.local_members
     }
 
-    /// Whether this host has a core for each of its ranks.
+    /// Whether this host is known to have a core for each of its ranks.
     pub(crate) fn has_cores(&self) -> bool {
-        let processes = self.local_members.iter().map(|(_, process)| *process);
-        host::cores(processes).is_some_and(|cores| cores >= self.local_members.len())
+        let mut local = self.local_members.iter();
+        local.all(|(rank, _)| self.ranks_per_core[rank.index()].is_some_and(|ranks| ranks <= 1.0))
+    }
+
+    /// What operations take among these members, on their most heavily shared host: others run
+    /// there too, at the same time, if they are in groups of their own. All members have the same.
+    pub(crate) fn cost_model(&self, members: &[Member]) -> CostModel {
+        let places = members.iter().map(|member| member.rank().index());
+        // None is known in a group that has failed before it began.
+        let told = places.filter_map(|place| self.ranks_per_core.get(place).copied().flatten());
+        CostModel::over(self.data_transport()).with_ranks_per_core(told.fold(1.0, f64::max))
     }
 
     pub(crate) fn failure(&self) -> watch::Receiver<Option<OperationError>> {
@@ -356,6 +368,7 @@ impl Node {
             over,
             local_members: Vec::new(),
             hosts: Vec::new(),
+            ranks_per_core: Vec::new(),
             admission: admission.clone(),
         };
         let watching = admission.watch_newcomers();
@@ -365,6 +378,7 @@ impl Node {
             Ok(()) => {
                 remote.local_members = admission.local_members();
                 remote.hosts = admission.hosts();
+                remote.ranks_per_core = admission.ranks_per_core();
                 Ok(admission.links(remote.view.members.clone(), JOINED))
             }
             Err(_) => Err(remote.ended_with().await),

@@ -31,7 +31,7 @@ pub(crate) use message::{
 pub(crate) use newcomer::{
     Directory, NEWCOMERS, Newcomer, NewcomerOffer, decode_newcomers, encode_newcomers,
 };
-pub(crate) use records::{MemberRecord, RecordBatch};
+pub(crate) use records::{Cores, MemberRecord, RecordBatch};
 pub(crate) use registration::{AddressBatch, Registration};
 pub(crate) use routed::Routed;
 
@@ -39,7 +39,7 @@ pub(crate) use routed::Routed;
 const MAGIC: [u8; 4] = *b"MSHW";
 
 /// Raised when a change would make two versions misunderstand each other.
-pub(crate) const VERSION: u8 = 9;
+pub(crate) const VERSION: u8 = 10;
 
 fn begins_well(head: &[u8]) -> Result<(), WireError> {
     let found = [head[0], head[1], head[2], head[3]];

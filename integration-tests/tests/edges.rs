@@ -173,6 +173,7 @@ const PURE: &[&str] = &[
     "collectives/src/relay/table",
     "collectives/src/wire",
     "collectives/src/contract.rs",
+    "collectives/src/core_sharing.rs",
     "collectives/src/group/device/route",
     "collectives/src/diagnosis",
     "collectives/src/wait_for_graph",

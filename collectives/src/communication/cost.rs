@@ -21,6 +21,11 @@ use crate::{DataTransport, Rank};
 /// carry both ways at once; and for each byte that it reduces, what that takes. (Hockney, "The
 /// communication challenge for MPP", 1994, with the overhead of a message as in Culler et al.,
 /// "LogP", 1993.)
+///
+/// Ranks that share a core also wait for each other's messages and bytes: a schedule takes no less
+/// than an average rank's without latency, half of it for each end of a message, times the ranks of
+/// a core. (Brent, "The parallel evaluation of general arithmetic expressions", 1974, bounds the
+/// time of a parallel program by the longest chain in it, and by its work over the processors.)
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CostModel {
     /// Between ranks of one host.
@@ -29,6 +34,17 @@ pub struct CostModel {
     between: LinkCost,
     /// Seconds to reduce a byte into another.
     reduce: f64,
+    /// On the most heavily shared host.
+    ranks_per_core: f64,
+}
+
+/// What a schedule takes, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cost {
+    /// Of rounds that follow each other.
+    pub(super) chain: f64,
+    /// Of a core, for all ranks that share it; nothing where each has its own.
+    pub(super) work: f64,
 }
 
 /// What moving bytes over one kind of link takes.
@@ -100,6 +116,17 @@ impl CostModel {
             between,
             // One source read, one destination read and written, in memory.
             reduce: 1.0 / 7.5e9,
+            ranks_per_core: 1.0,
+        }
+    }
+
+    /// The same among ranks of which so many share a core, where most do. Fewer than one are as
+    /// good as one.
+    #[must_use]
+    pub const fn with_ranks_per_core(self, ranks_per_core: f64) -> Self {
+        Self {
+            ranks_per_core,
+            ..self
         }
     }
 
@@ -113,20 +140,42 @@ impl CostModel {
         hosts: &Hosts,
         bytes: usize,
     ) -> f64 {
+        let Cost { chain, work } = self.cost(collective, algorithm, hosts, bytes);
+        chain.max(work)
+    }
+
+    pub(super) fn cost(
+        &self,
+        collective: Collective,
+        algorithm: Algorithm,
+        hosts: &Hosts,
+        bytes: usize,
+    ) -> Cost {
         let mut rounds: Vec<f64> = Vec::new();
-        for rank in observed(hosts.world()) {
+        let mut work = 0.0;
+        for Observed { rank, stands_for } in observed(hosts.world()) {
             let schedule = Schedule::new(collective, algorithm, hosts, rank);
             let blocks = Blocks::even(bytes, schedule.blocks());
             rounds.resize(schedule.rounds().len(), 0.0);
             for (slowest, round) in rounds.iter_mut().zip(schedule.rounds()) {
-                *slowest = slowest.max(self.round(&round, rank, hosts, &blocks));
+                let cost = self.round(&round, rank, hosts, &blocks);
+                *slowest = slowest.max(cost.chain);
+                work += cost.work * stands_for;
             }
         }
-        rounds.iter().sum()
+        let is_shared = self.ranks_per_core > 1.0;
+        Cost {
+            chain: rounds.iter().sum(),
+            work: match is_shared {
+                true => work / hosts.world() as f64 * self.ranks_per_core,
+                false => 0.0,
+            },
+        }
     }
 
-    fn round(&self, round: &Round, rank: Rank, hosts: &Hosts, blocks: &Blocks) -> f64 {
-        let mut seconds = 0.0;
+    /// What a round takes a rank, and what of that it has to do itself.
+    fn round(&self, round: &Round, rank: Rank, hosts: &Hosts, blocks: &Blocks) -> Cost {
+        let mut seconds = Cost::default();
         for (cost, near) in [(&self.within, true), (&self.between, false)] {
             let here = |peer: Rank| hosts.share(rank.index(), peer.index()) == near;
             let len = |range: &Range<usize>| blocks.elements(range.clone()).len();
@@ -140,9 +189,14 @@ impl CostModel {
                 let messages = sent.messages.max(received.messages) as f64;
                 let bytes = sent.bytes.max(received.bytes) as f64;
                 let crowded = 1.0 + cost.crowding * (messages - 1.0);
-                seconds += cost.latency + messages * cost.per_message;
-                seconds += bytes * cost.per_byte * crowded;
-                seconds += reduced.bytes as f64 * self.reduce;
+                let reducing = reduced.bytes as f64 * self.reduce;
+                let moving = |messages: f64, bytes: f64| {
+                    messages * cost.per_message + bytes * cost.per_byte * crowded
+                };
+                seconds.chain += cost.latency + moving(messages, bytes) + reducing;
+                let messages = (sent.messages + received.messages) as f64;
+                let bytes = (sent.bytes + received.bytes) as f64;
+                seconds.work += moving(messages / 2.0, bytes / 2.0) + reducing;
             }
         }
         seconds
@@ -152,7 +206,7 @@ impl CostModel {
 /// What an algorithm asks of ranks besides their time.
 pub(super) fn effort(collective: Collective, algorithm: Algorithm, hosts: &Hosts) -> Effort {
     let (mut peers, mut messages, mut ranks) = (0, 0, 0);
-    for rank in observed(hosts.world()) {
+    for Observed { rank, .. } in observed(hosts.world()) {
         let schedule = Schedule::new(collective, algorithm, hosts, rank);
         peers = peers.max(schedule.peers().len());
         let sends = schedule.rounds().map(|round| round.sends().len());
@@ -181,17 +235,30 @@ impl Load {
     }
 }
 
-/// The ranks whose rounds are looked at: all of a small world, of a large one the first, which are
-/// the busiest of trees, the last, and some in between.
-fn observed(world: usize) -> impl Iterator<Item = Rank> {
+/// A rank whose rounds are looked at.
+struct Observed {
+    rank: Rank,
+    /// How many ranks do about as much, itself among them.
+    stands_for: f64,
+}
+
+/// All ranks of a small world, of a large one the first, which are the busiest of trees, the last,
+/// and some in between.
+fn observed(world: usize) -> impl Iterator<Item = Observed> {
     const ALL: usize = 16;
     let of_large = move |index: usize| match index {
         0..4 => index,
         4..8 => world - 1 - (index - 4),
         _ => (index - 7) * world / 9,
     };
-    let count = world.min(ALL);
-    (0..count)
-        .map(move |index| if world <= ALL { index } else { of_large(index) })
-        .filter_map(|index| u32::try_from(index).ok().map(Rank::new))
+    let in_between = (world.max(ALL) - 8) as f64 / 8.0;
+    let is_in_between = move |index: usize| world > ALL && index >= 8;
+    (0..world.min(ALL)).map(move |index| Observed {
+        rank: Rank::at(if world <= ALL { index } else { of_large(index) }),
+        stands_for: if is_in_between(index) {
+            in_between
+        } else {
+            1.0
+        },
+    })
 }

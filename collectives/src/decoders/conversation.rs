@@ -11,8 +11,8 @@ use crate::idle::closing::{ByteCounts, Closing, End, Reaction};
 use crate::membership::{self, Membership, MembershipTimeouts};
 use crate::wait_for_graph::{Action, HeldGroup, Probe, WaitEdge, WaitForGraph};
 use crate::wire::{
-    AgreementMessage, Ballot, ClosingMessage, MESSAGE_HEAD_BYTES, MemberProcess, MemberRecord,
-    MemberState, Message, MessageHead, RecordBatch, Spoken, WaitProbe,
+    AgreementMessage, Ballot, ClosingMessage, Cores, MESSAGE_HEAD_BYTES, MemberProcess,
+    MemberRecord, MemberState, Message, MessageHead, RecordBatch, Spoken, WaitProbe,
 };
 use crate::{ElementType, Member, OperationError, Rank};
 
@@ -28,6 +28,7 @@ const RECORD: MemberRecord = MemberRecord {
     incarnation: ME.incarnation,
     process: 1,
     host: [0; 16],
+    cores: Cores { first: 0, count: 1 },
 };
 
 /// Everything that takes in what is said, as a rank has it.

@@ -224,7 +224,7 @@ impl Group {
             true => Medium::Shm(ShmCommunicator::alone().map_err(no_thread)?),
             false => {
                 let world = config::world_of(members.len());
-                let links = LinkMedium::new(links, world, remote.data_transport());
+                let links = LinkMedium::new(links, world, remote.cost_model(&members));
                 Medium::Links(Box::new(links))
             }
         };

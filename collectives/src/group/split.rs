@@ -133,9 +133,11 @@ impl Session {
             let alone = ShmCommunicator::alone().map_err(refused)?;
             return Ok(self.with_part(part, Medium::Shm(alone)));
         }
-        let links = remote.links(self.members_of(part), part.number);
+        let members = self.members_of(part);
+        let model = remote.cost_model(&members);
+        let links = remote.links(members, part.number);
         let world = config::world_of(part.places.len());
-        let links = LinkMedium::new(links, world, remote.data_transport());
+        let links = LinkMedium::new(links, world, model);
         let mut new = self.with_part(part, Medium::Links(Box::new(links)));
         if self.may_share_memory {
             new.may_share_memory = true;

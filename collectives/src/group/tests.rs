@@ -6,6 +6,8 @@ mod blocks;
 mod certificates;
 mod compressed;
 mod contracts;
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
+mod core_sharing;
 mod deadlocks;
 mod elements;
 mod epochs;

@@ -16,7 +16,7 @@ use crate::medium::Conditions;
 use crate::operation::{Request, Work, WorkKind};
 use crate::schedule::{Algorithm, Collective, Hosts, Order, RingOrder};
 use crate::session::failed;
-use crate::{Choices, Communication, CostModel, DataTransport, MeasuredLinks, Payload};
+use crate::{Choices, Communication, CostModel, MeasuredLinks, Payload};
 
 /// Before the first look at whom an operation waits for, of a rank with a core of its own; each
 /// later one comes after twice the time, up to nearly as long as it takes for a wait to matter to
@@ -39,8 +39,9 @@ const SHORT_TREE_BLOCK: u64 = 64 << 10;
 pub(crate) struct LinkMedium {
     links: Links,
     scratch: Scratch,
-    data_transport: DataTransport,
     world: u32,
+    /// What the rounds of an algorithm take.
+    model: CostModel,
     /// What the algorithms would take, once that was asked for.
     choices: Option<Choices>,
     /// In which order what goes around a ring takes the ranks, where links were measured.
@@ -50,12 +51,12 @@ pub(crate) struct LinkMedium {
 }
 
 impl LinkMedium {
-    pub(crate) fn new(links: Links, world: u32, data_transport: DataTransport) -> Self {
+    pub(crate) fn new(links: Links, world: u32, model: CostModel) -> Self {
         Self {
             links,
             scratch: Scratch::new(),
-            data_transport,
             world,
+            model,
             choices: None,
             ring: None,
             hierarchy: None,
@@ -157,7 +158,7 @@ impl LinkMedium {
     ) -> Algorithm {
         let choices = self.choices.get_or_insert_with(|| {
             let hosts = Hosts::apart(self.world);
-            Choices::new(&hosts, CostModel::over(self.data_transport))
+            Choices::new(&hosts, self.model)
         });
         let count = usize::try_from(contract.count).expect("the length of a buffer here");
         let moved = Payload::new(contract.element, count);

@@ -161,12 +161,14 @@ fn number(count: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Cores;
 
     fn record(rank: usize) -> MemberRecord {
         MemberRecord {
             incarnation: rank as u64 + 100,
             process: 7,
             host: [0; 16],
+            cores: Cores::default(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::wire::Cores;
 use crate::{JoinError, UnauthenticatedCause};
 
 mod liveness;
@@ -93,6 +94,7 @@ fn record(rank: Rank, hosts: Hosts) -> MemberRecord {
         incarnation: u64::from(rank.number()) + 1,
         process: 1000 + rank.number(),
         host,
+        cores: Cores::default(),
     }
 }
 

@@ -39,7 +39,8 @@ use crate::tasks::spawn;
 use crate::wait_for_graph::WaitForGraph;
 use crate::wire::{Decision, Hello, Lane, MemberProcess, MemberRecord, Message};
 use crate::{
-    DataTransport, Member, Network, OperationError, Rank, Refusal, Timeouts, agreement, host,
+    DataTransport, Member, Network, OperationError, Rank, Refusal, Timeouts, agreement,
+    core_sharing, host,
 };
 
 pub(super) use accept::accept;
@@ -224,6 +225,11 @@ impl Admission {
                 host => *firsts.entry(host).or_insert(place),
             })
             .collect()
+    }
+
+    /// How many ranks share a core where each member runs, once the group has begun.
+    pub(super) fn ranks_per_core(&self) -> Vec<Option<f64>> {
+        core_sharing::ranks_per_core(self.roster())
     }
 
     pub(super) fn member(&self, rank: Rank) -> Member {

@@ -17,7 +17,7 @@ use crate::agreement::MemberId;
 use crate::config::{self, GroupConfig};
 use crate::identity::{Identity, Role, fill_random};
 use crate::tasks::spawn_in;
-use crate::wire::{self, Decision, MemberProcess, MemberRecord, Newcomer};
+use crate::wire::{self, Cores, Decision, MemberProcess, MemberRecord, Newcomer};
 use crate::{JoinError, Member, Rank, SystemError, host, open_files, overlay};
 
 use super::directory::Directory;
@@ -40,6 +40,7 @@ pub(crate) struct Node {
     pub(super) listener: Option<Arc<TcpListener>>,
     pub(super) me: MemberProcess,
     pub(super) host: String,
+    cores: Cores,
     /// Where this process is for others.
     address: String,
     directory: Mutex<Directory>,
@@ -96,6 +97,7 @@ impl Node {
                 incarnation: (u64::from_le_bytes(incarnation) >> 1) | 1,
             },
             host: config.host().map_or_else(host::host, str::to_owned),
+            cores: host::cores().unwrap_or_default(),
             config: config.clone(),
         }))
     }
@@ -106,6 +108,7 @@ impl Node {
             incarnation: self.me.incarnation,
             process: std::process::id(),
             host: host_digest(&self.host),
+            cores: self.cores,
         }
     }
 

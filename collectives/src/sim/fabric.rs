@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::communication::LinkCost;
 use crate::membership::{Event, Membership, MembershipTimeouts};
 use crate::schedule::{Algorithm, Blocks, Collective, Hosts, Round, Schedule};
-use crate::wire::{MemberRecord, RecordBatch};
+use crate::wire::{Cores, MemberRecord, RecordBatch};
 use crate::{Member, Rank, overlay};
 
 /// Hosts with equally many ranks, and links within and between them.
@@ -209,6 +209,7 @@ pub fn signs_of_life(ranks: u32, now: Instant) -> usize {
         incarnation: 1,
         process: 1,
         host: [0; 16],
+        cores: Cores::default(),
     };
     let mut membership = Membership::new(Rank::CHIEF, record, members, timeouts, now);
     let mut out = Vec::new();

@@ -18,7 +18,7 @@ use crate::agreement::{
 };
 use crate::membership::{self, Membership, MembershipTimeouts};
 use crate::schedule::{Algorithm, Schedule};
-use crate::wire::{MemberProcess, MemberRecord, MemberState, Message, Spoken};
+use crate::wire::{Cores, MemberProcess, MemberRecord, MemberState, Message, Spoken};
 use crate::{Member, OperationError, Rank, links, overlay};
 use net::{LATENCY, Net};
 
@@ -328,6 +328,7 @@ fn record(rank: Rank) -> MemberRecord {
         incarnation: u64::from(rank.number()) + 1,
         process: rank.number(),
         host: [0; 16],
+        cores: Cores::default(),
     }
 }
 

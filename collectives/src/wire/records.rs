@@ -12,6 +12,17 @@ pub(crate) struct MemberRecord {
     pub(crate) process: u32,
     /// Of the name of the host and its process namespace; zeros where unknown.
     pub(crate) host: [u8; 16],
+    pub(crate) cores: Cores,
+}
+
+/// Cores of a host that a rank may run on, as far as it takes to tell who shares them: ranks that
+/// were given the same cores have the same first one, and ranks that were given others another.
+#[derive(Archive, Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Cores {
+    /// The lowest number.
+    pub(crate) first: u16,
+    /// None where the rank cannot tell.
+    pub(crate) count: u16,
 }
 
 /// The records of ranks that follow each other, around the end of the world.
@@ -45,6 +56,7 @@ pub(super) fn sample(count: usize) -> RecordBatch {
         incarnation: u64::MAX,
         process: 9,
         host: [7; 16],
+        cores: Cores { first: 2, count: 8 },
     };
     RecordBatch {
         first: 1900,

@@ -2,7 +2,9 @@
 //! algorithm, congestion control. `bus_factor` has the factors from algorithm bandwidth to bus
 //! bandwidth, as nccl-tests defines them.
 
-use std::num::NonZeroU8;
+use std::io;
+use std::num::{NonZeroU8, NonZeroUsize};
+use std::thread;
 
 use clap::{Args, ValueEnum};
 use meshwork_collectives::schedule::Collective;
@@ -66,6 +68,11 @@ pub(crate) struct Bench {
     /// Print what each algorithm is predicted to take over the carrier, and measure nothing
     #[arg(long)]
     explain: bool,
+
+    /// How many cores the ranks of --explain share [default: those of this machine, as when
+    /// measuring]
+    #[arg(long, value_name = "N", requires = "explain")]
+    cores: Option<NonZeroUsize>,
 
     /// Measure the links between ranks first, print the ring that they make, and choose by them
     #[arg(long, conflicts_with = "explain")]
@@ -248,6 +255,14 @@ impl Bench {
 
     pub(crate) fn explains(&self) -> bool {
         self.explain
+    }
+
+    /// The cores of the ranks that an explanation is about.
+    ///
+    /// # Errors
+    /// Where none are named and the system does not tell its own.
+    pub(crate) fn cores(&self) -> io::Result<NonZeroUsize> {
+        self.cores.map_or_else(thread::available_parallelism, Ok)
     }
 
     pub(crate) fn measures_links(&self) -> bool {

@@ -5,7 +5,7 @@ use super::member::Epoch;
 use crate::links::{Incoming, Links, Outgoing, Scratch};
 use crate::sim::net::{Reader, Writer};
 use crate::sim::program::Means;
-use crate::wire::{MemberProcess, MemberRecord};
+use crate::wire::{Cores, MemberProcess, MemberRecord};
 
 /// What a process tells of itself.
 pub(super) fn record(me: MemberProcess, around: &Surroundings) -> MemberRecord {
@@ -16,6 +16,7 @@ pub(super) fn record(me: MemberProcess, around: &Surroundings) -> MemberRecord {
         incarnation: me.incarnation,
         process: me.member_id,
         host,
+        cores: Cores::default(),
     }
 }
 

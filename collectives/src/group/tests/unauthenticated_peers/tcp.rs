@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::identity::Identity;
 use crate::tls;
-use crate::wire::{Hello, MemberRecord, Message, RecordBatch};
+use crate::wire::{Cores, Hello, MemberRecord, Message, RecordBatch};
 
 fn identity(secret: &JobSecret, role: Role) -> Identity {
     Identity::new(secret, role).unwrap()
@@ -124,6 +124,7 @@ async fn greeted(siege: &Siege, endpoint: &Endpoint) -> (Connection, [u8; 32]) {
         incarnation: 1,
         process: std::process::id(),
         host: [0; 16],
+        cores: Cores::default(),
     };
     let records = RecordBatch {
         first: 1,
