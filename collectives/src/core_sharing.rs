@@ -16,9 +16,9 @@ pub(crate) fn ranks_per_core(records: &[MemberRecord]) -> Vec<Option<f64>> {
         *most = record.cores.count.max(*most);
     }
     let of = |record: &MemberRecord| {
-        let here = match record.host {
-            [0, ..] if record.host == [0; 16] => 1,
-            _ => ranks[&place(record)],
+        let here = match record.host == [0; 16] {
+            true => 1,
+            false => ranks[&place(record)],
         };
         let can_tell = record.cores != Cores::default();
         can_tell.then(|| f64::from(here) / f64::from(cores[&place(record)].max(1)))

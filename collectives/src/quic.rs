@@ -346,15 +346,7 @@ impl Node {
             outbox.begin([own].into());
         }
         spawn(membership_driver::drive(membership, inbox, outbox));
-        let accepting = spawn(admission::accept(admission.clone(), self.clone()));
-        let renewing = spawn(admission::renew(admission.clone(), self.endpoint.clone()));
-        let closing = spawn(admission::keep_to_budget(admission.clone()));
-        let tasks = [accepting, renewing, closing].map(|task| task.abort_handle());
-        let mut tasks = tasks.to_vec();
-        if let Some(listener) = &self.listener {
-            let taking_in = spawn(admission::take_in(admission.clone(), listener.clone()));
-            tasks.push(taking_in.abort_handle());
-        }
+        let tasks = self.attend(&admission);
         admission.dial_neighbours();
         admission::watch_launcher(&admission, self.config.launcher());
         let mut remote = Remote {
@@ -384,6 +376,20 @@ impl Node {
             Err(_) => Err(remote.ended_with().await),
         };
         Ok(Met { remote, links })
+    }
+
+    /// Answers who calls, and renews and closes connections, as long as an epoch lasts.
+    fn attend(self: &Arc<Self>, admission: &Arc<Admission>) -> Vec<AbortHandle> {
+        let mut tasks = vec![
+            spawn(admission::accept(admission.clone(), self.clone())),
+            spawn(admission::renew(admission.clone(), self.endpoint.clone())),
+            spawn(admission::keep_to_budget(admission.clone())),
+        ];
+        if let Some(listener) = &self.listener {
+            let taking_in = admission::take_in(admission.clone(), listener.clone());
+            tasks.push(spawn(taking_in));
+        }
+        tasks.iter().map(|task| task.abort_handle()).collect()
     }
 }
 
