@@ -1,9 +1,8 @@
 //! Clients as threads, for tests.
 
-use std::thread;
-
 use meshwork_collectives::Group;
 use meshwork_core::Client;
+use meshwork_testing::in_threads;
 
 use crate::Context;
 
@@ -26,22 +25,12 @@ pub(crate) fn failing_clients<R: Send>(
     devices: u32,
     run: impl Fn(&Context) -> R + Sync,
 ) -> Vec<R> {
-    let groups = Group::local(count).unwrap();
-    let client = |group: Group| {
+    in_threads(Group::local(count).unwrap(), |group| {
         let client = Client::new("worker", group.rank().number(), count).unwrap();
         let client = client.with_devices("CPU", devices).unwrap();
-        match count {
+        run(&match count {
             1 => Context::alone(client),
             _ => Context::from_group(client, group).unwrap(),
-        }
-    };
-    thread::scope(|threads| {
-        let start = |group| {
-            let run = &run;
-            threads.spawn(move || run(&client(group)))
-        };
-        let started: Vec<_> = groups.into_iter().map(start).collect();
-        let ended = started.into_iter().map(|thread| thread.join().unwrap());
-        ended.collect()
+        })
     })
 }

@@ -1,12 +1,12 @@
 //! Single operations among the threads of a process, and what ends them.
 
 use std::sync::Barrier;
-use std::thread;
 use std::time::Duration;
 
 use meshwork_collectives::{
     Element, Group, GroupConfig, JobSecret, OperationError, Rank, ReduceOp, f16,
 };
+use meshwork_testing::in_threads;
 use serde_json::{Value, json};
 
 use crate::harness::Verdict;
@@ -237,15 +237,7 @@ fn judge_sizes() -> Verdict {
 
 fn each<R: Send>(world: u32, program: impl Fn(&mut Group) -> R + Sync) -> Vec<R> {
     let groups = Group::local(world).expect("a few threads");
-    thread::scope(|scope| {
-        let program = &program;
-        let run = |mut group: Group| scope.spawn(move || program(&mut group));
-        let threads: Vec<_> = groups.into_iter().map(run).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"))
-            .collect()
-    })
+    in_threads(groups, |mut group| program(&mut group))
 }
 
 fn flat(value: &Value) -> Vec<f64> {
