@@ -9,6 +9,7 @@ use meshwork_collectives::{
 use meshwork_testing::in_threads;
 use serde_json::{Value, json};
 
+use super::numbers::flat;
 use crate::harness::Verdict;
 use crate::not_askable::KEYS;
 
@@ -238,13 +239,6 @@ fn judge_sizes() -> Verdict {
 fn each<R: Send>(world: u32, program: impl Fn(&mut Group) -> R + Sync) -> Vec<R> {
     let groups = Group::local(world).expect("a few threads");
     in_threads(groups, |mut group| program(&mut group))
-}
-
-fn flat(value: &Value) -> Vec<f64> {
-    match value {
-        Value::Array(values) => values.iter().flat_map(flat).collect(),
-        number => vec![number.as_f64().unwrap_or(f64::NAN)],
-    }
 }
 
 #[test]
