@@ -26,6 +26,19 @@ const KINDS: [Shard; 4] = [
     Shard::Parameters,
 ];
 
+/// Saves a model, and waits until it is written.
+fn save_whole<O: ElementWise>(
+    strategy: &mut MultiWorkerMirroredStrategy,
+    model: &mut ShardedModel<O>,
+    checkpoints: &ShardedCheckpoints,
+) {
+    let saved = strategy.run(|replica| {
+        model.save(replica, checkpoints)?;
+        model.finish_save(replica)
+    });
+    saved.unwrap();
+}
+
 /// A unit by the shapes of its parameters: those that are trained, and the frozen ones.
 #[derive(Clone, Debug)]
 struct Shapes {

@@ -101,10 +101,7 @@ fn the_first_copy_is_saved_and_any_workers_load_it() {
         let mut model =
             ShardedModel::new(&mut strategy, run.sharding, &units, optimizer, initial).unwrap();
         run.step(&mut strategy, &mut model, &units);
-        strategy
-            .run(|replica| model.save(replica, &checkpoints))
-            .unwrap();
-        strategy.run(|replica| model.finish_save(replica)).unwrap();
+        save_whole(&mut strategy, &mut model, &checkpoints);
         let values = whole(&mut strategy, &mut model);
         strategy.leave().unwrap();
         values

@@ -139,11 +139,7 @@ impl Loss {
             for _ in 0..self.made() {
                 self.run.step(&mut strategy, &mut model, units);
             }
-            let saved = strategy.run(|replica| {
-                model.save(replica, &checkpoints)?;
-                model.finish_save(replica)
-            });
-            saved.unwrap();
+            save_whole(&mut strategy, &mut model, &checkpoints);
             strategy.leave().unwrap();
         });
         let mut all = each(left, |mut strategy| {
