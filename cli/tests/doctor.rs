@@ -8,10 +8,10 @@
 #[path = "doctor/certificates.rs"]
 mod certificates;
 
-use std::net::UdpSocket;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
+use meshwork_testing::free_addresses;
 use serde_json::Value;
 
 fn doctor(args: &[&str]) -> Output {
@@ -45,8 +45,7 @@ fn ranks_on_this_machine_are_brought_together_and_every_pair_measured() {
             "{pair}"
         );
     }
-    let subjects: Vec<_> = found["findings"].as_array().unwrap().iter().collect();
-    let finding = |subject: &str| subjects.iter().find(|found| found["subject"] == subject);
+    let finding = |subject| finding(&output, subject);
     assert_eq!(finding("join").unwrap()["level"], "fine", "{found}");
     for subject in [
         "names",
@@ -61,28 +60,36 @@ fn ranks_on_this_machine_are_brought_together_and_every_pair_measured() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// What ranks with these secrets find about the secret, where each waits so long for the other.
-fn about_secrets(secrets: [&str; 2], seconds: u32) -> Vec<Option<Value>> {
-    let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let hosts = sockets.map(|socket| socket.local_addr().unwrap().to_string());
+/// What two ranks in these environments say, where each waits so long for the other.
+fn of_two_ranks(environments: [Vec<(&str, PathBuf)>; 2], seconds: u32) -> [Output; 2] {
+    let hosts = format!("--hosts={}", free_addresses(2).join(","));
     let start = |rank: usize| {
         Command::new(env!("CARGO_BIN_EXE_meshwork"))
-            .args(["doctor", "--json", &format!("--hosts={}", hosts.join(","))])
-            .arg(format!("--rank={rank}"))
-            .env("MESHWORK_JOB_SECRET", secrets[rank].repeat(64))
+            .args(["doctor", "--json", &hosts, &format!("--rank={rank}")])
             .env("MESHWORK_JOIN_TIMEOUT", seconds.to_string())
+            .envs(environments[rank].iter().cloned())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap()
     };
-    let finding = |rank: Child| {
-        let output = rank.wait_with_output().unwrap();
+    let ranks = [0, 1].map(start);
+    ranks.map(|rank| rank.wait_with_output().unwrap())
+}
+
+/// What a rank has found about a subject.
+fn finding(output: &Output, subject: &str) -> Option<Value> {
+    let found = json(output)["findings"].as_array().unwrap().clone();
+    found.into_iter().find(|found| found["subject"] == subject)
+}
+
+/// What ranks with these secrets find about the secret.
+fn about_secrets(secrets: [&str; 2], seconds: u32) -> [Option<Value>; 2] {
+    let environment = |digit: &str| vec![("MESHWORK_JOB_SECRET", digit.repeat(64).into())];
+    of_two_ranks(secrets.map(environment), seconds).map(|output| {
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(!said.contains(&secrets[0].repeat(9)), "{said}");
-        let found = json(&output)["findings"].as_array().unwrap().clone();
-        found.into_iter().find(|found| found["subject"] == "secret")
-    };
-    [0, 1].map(start).into_iter().map(finding).collect()
+        finding(&output, "secret")
+    })
 }
 
 #[test]

@@ -4,6 +4,9 @@
     reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
 )]
 
+#[path = "resolve/services.rs"]
+mod services;
+
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};

@@ -85,6 +85,15 @@ impl Cluster {
         }
     }
 
+    /// What a source has found that cannot know of accelerators.
+    pub(crate) fn without_accelerators(found: Result<Self, Error>) -> Self {
+        let found = found.map(|cluster| Self {
+            accelerators: None,
+            ..cluster
+        });
+        found.unwrap_or_else(Self::unknown)
+    }
+
     /// This process is this task.
     #[must_use]
     pub fn with_task(mut self, task: &Task) -> Self {

@@ -7,7 +7,7 @@ use crate::explanation::{Explanation, Question};
 use crate::resolver::ClusterResolver;
 use crate::spec::ClusterSpec;
 use crate::task::Task;
-use crate::variables::Variables;
+use crate::variables::{SetBy, Variables};
 
 mod ports;
 
@@ -98,7 +98,8 @@ impl LauncherResolver {
 
     fn cluster(&self, variables: &Variables) -> Result<Cluster, Error> {
         let names = self.launcher.names();
-        let read = Reader { names, variables };
+        let launcher = names.launcher;
+        let read = variables.set_by(launcher);
         let world = read.number(names.world, 1, MOST_PROCESSES)?;
         let rank = read.number(names.rank, 0, MOST_PROCESSES)?;
         if rank >= world {
@@ -119,7 +120,7 @@ impl LauncherResolver {
         };
         if !is_on_one_host {
             let endpoint = self.endpoint(&read, rank, world)?;
-            let (launcher, address) = (names.launcher, endpoint.address.clone());
+            let address = endpoint.address.clone();
             let not_met = LauncherError::NotMet {
                 launcher,
                 world,
@@ -142,7 +143,7 @@ impl LauncherResolver {
     }
 
     /// Ports for as many processes on one host.
-    fn ports(&self, read: &Reader<'_>, world: u32) -> Result<Ports, Error> {
+    fn ports(&self, read: &SetBy<'_>, world: u32) -> Result<Ports, Error> {
         Ok(match self.launcher {
             Launcher::Torchrun | Launcher::Mpich => {
                 Ports::of_number(self.master_port(read)?.into(), world)
@@ -151,7 +152,7 @@ impl LauncherResolver {
         })
     }
 
-    fn master_port(&self, read: &Reader<'_>) -> Result<u16, Error> {
+    fn master_port(&self, read: &SetBy<'_>) -> Result<u16, Error> {
         let launcher = self.launcher.names().launcher;
         let is_set = read.variables.read_nonempty(MASTER_PORT)?.is_some();
         if !is_set && self.launcher != Launcher::Torchrun {
@@ -164,7 +165,7 @@ impl LauncherResolver {
     /// Where the processes of several hosts meet.
     fn endpoint(
         &self,
-        read: &Reader<'_>,
+        read: &SetBy<'_>,
         rank: u32,
         world: u32,
     ) -> Result<RendezvousEndpoint, Error> {
@@ -204,12 +205,8 @@ impl LauncherResolver {
 impl ClusterResolver for LauncherResolver {
     fn snapshot(&self) -> Result<Cluster, Error> {
         let variables = self.variables.snapshot();
-        let known = self.cluster(&variables).map(|cluster| Cluster {
-            accelerators: None,
-            ..cluster
-        });
-        let cluster = known.unwrap_or_else(Cluster::unknown);
-        Ok(cluster.with_evidence(self.evidence(&variables)))
+        let found = self.cluster(&variables);
+        Ok(Cluster::without_accelerators(found).with_evidence(self.evidence(&variables)))
     }
 }
 
@@ -225,35 +222,6 @@ struct Names {
     job: &'static str,
     /// The host of rank 0; without it, the loopback address.
     host: Option<&'static str>,
-}
-
-struct Reader<'a> {
-    names: &'static Names,
-    variables: &'a Variables,
-}
-
-impl Reader<'_> {
-    fn text(&self, variable: &'static str) -> Result<String, Error> {
-        let launcher = self.names.launcher;
-        let unset = LauncherError::Unset { variable, launcher };
-        let value = self.variables.read_nonempty(variable)?;
-        value.ok_or_else(|| unset.into())
-    }
-
-    fn number(&self, variable: &'static str, least: u32, most: u32) -> Result<u32, Error> {
-        let value = self.text(variable)?;
-        let number = value.parse().ok();
-        let number = number.filter(|number| (least..=most).contains(number));
-        number.ok_or_else(|| {
-            let wrong = LauncherError::Number {
-                variable,
-                value,
-                least,
-                most,
-            };
-            wrong.into()
-        })
-    }
 }
 
 /// The host of rank 0.

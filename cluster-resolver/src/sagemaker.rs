@@ -97,12 +97,8 @@ impl SageMakerResolver {
 impl ClusterResolver for SageMakerResolver {
     fn snapshot(&self) -> Result<Cluster, Error> {
         let variables = self.variables.snapshot();
-        let known = self.cluster(&variables).map(|cluster| Cluster {
-            accelerators: None,
-            ..cluster
-        });
-        let cluster = known.unwrap_or_else(Cluster::unknown);
-        Ok(cluster.with_evidence(self.evidence(&variables)))
+        let found = self.cluster(&variables);
+        Ok(Cluster::without_accelerators(found).with_evidence(self.evidence(&variables)))
     }
 }
 

@@ -6,10 +6,9 @@ use std::fs;
 
 use crate::address;
 use crate::cluster::Cluster;
-use crate::error::{Error, LauncherError, SchedulerError};
+use crate::error::{Error, SchedulerError};
 use crate::spec::ClusterSpec;
 use crate::task::Task;
-use crate::variables::Variables;
 
 mod flux;
 mod lists;
@@ -41,11 +40,7 @@ impl Job {
         };
         let addresses: Result<Vec<_>, SchedulerError> = self.hosts.iter().map(address).collect();
         let cluster = Cluster::new(ClusterSpec::from_addresses(addresses?)?);
-        Ok(Cluster {
-            // No scheduler here says who has which.
-            accelerators: None,
-            ..cluster.with_task(&Task::new("worker", self.rank))
-        })
+        Ok(cluster.with_task(&Task::new("worker", self.rank)))
     }
 
     fn too_many_on(&self, host: &str, base: u16) -> SchedulerError {
@@ -53,32 +48,6 @@ impl Job {
         let host = host.to_owned();
         SchedulerError::Ports { host, tasks, base }
     }
-}
-
-/// What a variable says that every task of this scheduler has.
-fn text(
-    variables: &Variables,
-    variable: &'static str,
-    launcher: &'static str,
-) -> Result<String, Error> {
-    let value = variables.read_nonempty(variable)?;
-    value.ok_or_else(|| LauncherError::Unset { variable, launcher }.into())
-}
-
-/// A number from `least` up in the text of a variable.
-fn number(value: String, variable: &'static str, least: u32) -> Result<u32, Error> {
-    let number = value.parse().ok();
-    let number = number.filter(|number| (least..=MOST_TASKS).contains(number));
-    number.ok_or_else(|| {
-        let most = MOST_TASKS;
-        let wrong = LauncherError::Number {
-            variable,
-            value,
-            least,
-            most,
-        };
-        wrong.into()
-    })
 }
 
 /// The hosts in the file that a variable names, one on each line.

@@ -58,14 +58,15 @@ impl SkyPilotResolver {
     }
 
     fn cluster(&self, variables: &Variables) -> Result<Cluster, Error> {
-        let listed = text(variables, IPS)?;
+        let read = variables.set_by("SkyPilot");
+        let listed = read.text(IPS)?;
         let nodes: Vec<_> = listed.split_whitespace().collect();
-        let count = number(&text(variables, COUNT)?, COUNT)?;
+        let count = read.number(COUNT, 0, u32::MAX)?;
         if u32::try_from(nodes.len()) != Ok(count) {
             let (listed, nodes) = (nodes.len(), count);
             return Err(LauncherError::Nodes { listed, nodes }.into());
         }
-        let rank = number(&text(variables, RANK)?, RANK)?;
+        let rank = read.number(RANK, 0, u32::MAX)?;
         if rank >= count {
             let wrong = LauncherError::Rank {
                 variable: RANK,
@@ -93,30 +94,9 @@ impl SkyPilotResolver {
 impl ClusterResolver for SkyPilotResolver {
     fn snapshot(&self) -> Result<Cluster, Error> {
         let variables = self.variables.snapshot();
-        let known = self.cluster(&variables).map(|cluster| Cluster {
-            accelerators: None,
-            ..cluster
-        });
-        let cluster = known.unwrap_or_else(Cluster::unknown);
-        Ok(cluster.with_evidence(self.evidence(&variables)))
+        let found = self.cluster(&variables);
+        Ok(Cluster::without_accelerators(found).with_evidence(self.evidence(&variables)))
     }
-}
-
-fn text(variables: &Variables, variable: &'static str) -> Result<String, Error> {
-    let value = variables.read_nonempty(variable)?;
-    value.ok_or_else(|| {
-        let launcher = "SkyPilot";
-        LauncherError::Unset { variable, launcher }.into()
-    })
-}
-
-fn number(value: &str, variable: &'static str) -> Result<u32, LauncherError> {
-    value.parse().map_err(|_| LauncherError::Number {
-        variable,
-        value: value.to_owned(),
-        least: 0,
-        most: u32::MAX,
-    })
 }
 
 const IPS: &str = "SKYPILOT_NODE_IPS";

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{Error, LauncherError};
 
 /// Where a resolver looks up environment variables: those of the process, or a fixed set.
 ///
@@ -64,6 +64,14 @@ impl Variables {
         Ok(self.read(name)?.filter(|value| !value.is_empty()))
     }
 
+    /// These variables, of which some are set by a launcher for each of its processes.
+    pub(crate) fn set_by(&self, launcher: &'static str) -> SetBy<'_> {
+        SetBy {
+            launcher,
+            variables: self,
+        }
+    }
+
     /// These variables as they are now: the environment is read once, whatever is looked up in it.
     pub(crate) fn snapshot(&self) -> Self {
         #[cfg(test)]
@@ -72,6 +80,41 @@ impl Variables {
         Self {
             fixed: Some(self.fixed.clone().unwrap_or_else(variables)),
         }
+    }
+}
+
+/// Variables that a launcher sets for each of its processes.
+pub(crate) struct SetBy<'a> {
+    launcher: &'static str,
+    pub(crate) variables: &'a Variables,
+}
+
+impl SetBy<'_> {
+    pub(crate) fn text(&self, variable: &'static str) -> Result<String, Error> {
+        let launcher = self.launcher;
+        let unset = LauncherError::Unset { variable, launcher };
+        let value = self.variables.read_nonempty(variable)?;
+        value.ok_or_else(|| unset.into())
+    }
+
+    pub(crate) fn number(
+        &self,
+        variable: &'static str,
+        least: u32,
+        most: u32,
+    ) -> Result<u32, Error> {
+        let value = self.text(variable)?;
+        let number = value.parse().ok();
+        let number = number.filter(|number| (least..=most).contains(number));
+        number.ok_or_else(|| {
+            let wrong = LauncherError::Number {
+                variable,
+                value,
+                least,
+                most,
+            };
+            wrong.into()
+        })
     }
 }
 

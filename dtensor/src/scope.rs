@@ -140,13 +140,8 @@ fn current() -> Result<(Context, Mesh), Error> {
 mod tests {
     use std::panic::catch_unwind;
 
-    use meshwork_core::Client;
-
     use super::*;
-
-    fn context() -> Context {
-        Context::alone(Client::new("localhost", 0, 1).unwrap())
-    }
+    use crate::testing::context;
 
     fn mesh(size: usize) -> Mesh {
         Mesh::new([("x", size)]).unwrap()

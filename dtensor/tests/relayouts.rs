@@ -5,12 +5,11 @@
     reason = "a test that cannot set the scene has failed"
 )]
 
-use std::thread;
-
 use meshwork_collectives::Group;
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{Context, DTensor};
 use meshwork_layout::{Layout, Plan, Relayout, StepKind};
+use meshwork_testing::in_threads;
 use ndarray::{ArrayD, IxDyn};
 
 /// The 34 layouts: each axis whole, or cut by a mesh dimension that no other axis is cut by.
@@ -39,7 +38,7 @@ fn plan(from: &Layout, to: &Layout, shape: [usize; 3]) -> Plan {
 
 /// Runs so many clients, which are threads and share the eight devices.
 fn clients<R: Send>(count: u32, run: impl Fn(&Context, &Mesh) -> R + Sync) -> Vec<R> {
-    let client = |group: Group| {
+    in_threads(Group::local(count).unwrap(), |group| {
         let client = Client::new("worker", group.rank().number(), count).unwrap();
         let client = client.with_devices("CPU", 8 / count).unwrap();
         let context = match count {
@@ -51,16 +50,6 @@ fn clients<R: Send>(count: u32, run: impl Fn(&Context, &Mesh) -> R + Sync) -> Ve
         let result = run(&context, &mesh);
         context.leave().unwrap();
         result
-    };
-    thread::scope(|threads| {
-        let groups = Group::local(count).unwrap().into_iter();
-        let start = |group| {
-            let client = &client;
-            threads.spawn(move || client(group))
-        };
-        let started: Vec<_> = groups.map(start).collect();
-        let ended = started.into_iter().map(|thread| thread.join().unwrap());
-        ended.collect()
     })
 }
 
@@ -86,20 +75,25 @@ fn named(from: &DTensor<i32>, to: &DTensor<i32>) -> String {
     format!("{:?} from {} to {}", to.shape(), from.layout(), to.layout())
 }
 
+/// Every pair of tensors of this shape, whose values so many clients compare with those they had.
+fn moves_right(count: u32, shape: [usize; 3]) {
+    clients(count, |context, mesh| {
+        for_each_pair(context, mesh, shape, |from, to| {
+            let moved = from.relayout(to.layout()).unwrap();
+            assert_eq!(
+                moved.unpack().unwrap(),
+                to.unpack().unwrap(),
+                "{}",
+                named(from, to)
+            );
+        });
+    });
+}
+
 #[test]
 fn every_pair_moves_right_between_eight_devices_of_one_process() {
     for shape in [[4, 4, 4], [3, 5, 7], [1, 2, 9], [2, 0, 3]] {
-        clients(1, |context, mesh| {
-            for_each_pair(context, mesh, shape, |from, to| {
-                let moved = from.relayout(to.layout()).unwrap();
-                assert_eq!(
-                    moved.unpack().unwrap(),
-                    to.unpack().unwrap(),
-                    "{}",
-                    named(from, to)
-                );
-            });
-        });
+        moves_right(1, shape);
     }
 }
 
@@ -144,17 +138,7 @@ fn every_pair_sends_the_bytes_of_its_plan_between_eight_clients() {
 #[test]
 fn uneven_and_empty_shards_move_right_between_clients_of_two_devices() {
     for shape in [[3, 5, 1], [1, 2, 3]] {
-        clients(4, |context, mesh| {
-            for_each_pair(context, mesh, shape, |from, to| {
-                let moved = from.relayout(to.layout()).unwrap();
-                assert_eq!(
-                    moved.unpack().unwrap(),
-                    to.unpack().unwrap(),
-                    "{}",
-                    named(from, to)
-                );
-            });
-        });
+        moves_right(4, shape);
     }
 }
 

@@ -39,6 +39,7 @@ use meshwork_collectives::Group;
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{Backend, Context, DTensor, DeviceType, Float, bf16};
 use meshwork_layout::Layout;
+use meshwork_testing::in_threads;
 use ndarray::{ArrayD, IxDyn};
 
 fn pjrt(plugin: &Plugin, devices: i64) -> Arc<PjrtAccelerator> {
@@ -200,15 +201,10 @@ fn two_clients_compute_on_devices_of_their_own_and_reduce_between_them() {
     let matrix = |whole: ArrayD<f32>| whole.into_dimensionality::<ndarray::Ix2>().unwrap();
     let expected = matrix(a).dot(&matrix(b)).into_dyn();
     for device_type in [DeviceType::Gpu, DeviceType::Tpu] {
-        std::thread::scope(|threads| {
-            let clients = Group::local(2).unwrap().into_iter();
-            let clients: Vec<_> = clients
-                .map(|group| threads.spawn(|| product(group, &plugin, device_type)))
-                .collect();
-            for client in clients {
-                assert_eq!(client.join().unwrap(), expected);
-            }
-        });
+        let clients = Group::local(2).unwrap();
+        for found in in_threads(clients, |group| product(group, &plugin, device_type)) {
+            assert_eq!(found, expected);
+        }
     }
 }
 

@@ -24,6 +24,8 @@ mod dtensor;
 mod harness;
 #[path = "conformance/layout.rs"]
 mod layout;
+#[path = "conformance/lists.rs"]
+mod lists;
 #[path = "conformance/mesh.rs"]
 mod mesh;
 #[path = "conformance/not_askable.rs"]

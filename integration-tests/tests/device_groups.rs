@@ -28,20 +28,13 @@ use failing::Failing;
 use meshwork_accel::{Accelerator, DeviceId, ElementType};
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 use meshwork_collectives::{Group, OperationError, Rank, ReduceOp};
+use meshwork_testing::in_threads;
 
 const DEVICE: DeviceId = DeviceId::new(0);
 
 /// Does the same on two ranks, which are threads, and returns what came of it by rank.
 fn two<R: Send>(program: impl Fn(Group) -> R + Sync) -> Vec<R> {
-    std::thread::scope(|threads| {
-        let groups = Group::local(2).unwrap();
-        let started: Vec<_> = groups
-            .into_iter()
-            .map(|group| threads.spawn(|| program(group)))
-            .collect();
-        let ended = started.into_iter().map(|thread| thread.join().unwrap());
-        ended.collect()
-    })
+    in_threads(Group::local(2).unwrap(), program)
 }
 
 fn ones(cpu: &CpuAccelerator, len: usize) -> CpuBuffer {
@@ -344,5 +337,5 @@ fn a_chunk_comes_from_the_device_while_the_one_before_is_on_its_way_to_another_h
         assert_eq!(bits(&read(&cpu, &buffer, host.len())), bits(&host));
         group.leave().unwrap();
     };
-    cuda::each(cuda::Over::Hosts.groups(2), run);
+    in_threads(cuda::Over::Hosts.groups(2), run);
 }

@@ -184,6 +184,8 @@ mod statistics;
 mod step_sum;
 mod strategy;
 mod sum;
+#[cfg(test)]
+mod testing;
 mod value;
 mod variable;
 

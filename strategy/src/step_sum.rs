@@ -84,22 +84,9 @@ impl StepSum {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
-    use meshwork_collectives::Group;
-
     use super::*;
+    use crate::testing::each;
     use crate::{GradientBuckets, VariableSpec};
-
-    fn each(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) + Sync) {
-        thread::scope(|scope| {
-            for group in Group::local(world).unwrap() {
-                let strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                let program = &program;
-                scope.spawn(move || program(strategy));
-            }
-        });
-    }
 
     #[test]
     fn sums_are_made_between_buckets_of_gradients() {

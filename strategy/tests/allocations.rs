@@ -4,13 +4,12 @@
     reason = "a test that cannot set the scene has failed"
 )]
 
-use std::thread;
-
 use meshwork_collectives::Group;
 use meshwork_strategy::{
     CommunicationDtype, CommunicationOptions, Error, GradientBuckets, MultiWorkerMirroredStrategy,
     ReplicaReduceOp, VariableSpec,
 };
+use meshwork_testing::in_threads;
 
 /// Allocations of this thread in a hundred steps, after two.
 fn allocations(group: Group, dtype: CommunicationDtype, bytes_per_bucket: usize) -> u64 {
@@ -49,15 +48,9 @@ fn no_step_after_the_first_ones_allocates() {
         (CommunicationDtype::F32, 1),
         (CommunicationDtype::Bf16, 0),
     ] {
-        thread::scope(|scope| {
-            let groups = Group::local(2).unwrap().into_iter();
-            let threads: Vec<_> = groups
-                .map(|group| scope.spawn(move || allocations(group, dtype, bytes_per_bucket)))
-                .collect();
-            for thread in threads {
-                assert_eq!(thread.join().unwrap(), 0, "{dtype:?}, {bytes_per_bucket}");
-            }
-        });
+        let groups = Group::local(2).unwrap();
+        let counts = in_threads(groups, |group| allocations(group, dtype, bytes_per_bucket));
+        assert_eq!(counts, [0, 0], "{dtype:?}, {bytes_per_bucket}");
     }
 }
 

@@ -13,7 +13,6 @@ use std::net::{TcpListener, UdpSocket};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::thread;
 
 use meshwork_collectives::{Group, GroupConfig, JobSecret};
 use meshwork_strategy::sharded::{
@@ -23,6 +22,7 @@ use meshwork_strategy::{
     Change, Cursor, Error, Fingerprint, MultiWorkerMirroredStrategy, Progress, Snapshot, Training,
     VariableSpec,
 };
+use meshwork_testing::in_threads;
 
 /// Says to a process that it is a worker, and where checkpoints are.
 const FOLDER: &str = "MESHWORK_TEST_SURVIVORS_IN";
@@ -251,15 +251,8 @@ fn expected(shard: Shard, steps: u64, workers: u32, left: u32) -> String {
             strategy.leave().unwrap();
             hash
         };
-        thread::scope(|scope| {
-            let train = &train;
-            let groups = Group::local(workers).unwrap().into_iter();
-            let threads: Vec<_> = groups
-                .map(|group| scope.spawn(move || train(group)))
-                .collect();
-            let hashes = threads.into_iter().map(|one| one.join().unwrap());
-            hashes.last().unwrap()
-        })
+        let mut hashes = in_threads(Group::local(workers).unwrap(), train);
+        hashes.pop().unwrap()
     };
     run(workers, steps);
     format!("{:016x}", run(left, steps + MORE))

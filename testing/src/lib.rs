@@ -1,6 +1,6 @@
 //! What tests of all packages share: skips that are heard, tests in a process of their own, and
 //! what they start: a browser, etcd, `ssh` with its server, two hosts, and Slurm; files of
-//! certificates, and free addresses.
+//! certificates, free addresses, and ranks that are threads.
 //!
 //! It knows nothing of what is tested. Some tests need what not every machine has, such as a GPU or
 //! Slurm. Where it is missing they skip, and `MESHWORK_REQUIRE` makes that a failure:
@@ -28,6 +28,7 @@ mod pem;
 mod slurm;
 #[cfg(unix)]
 mod ssh;
+mod threads;
 
 pub use addresses::free_addresses;
 pub use browser::Browser;
@@ -40,6 +41,7 @@ pub use pem::pem;
 pub use slurm::Slurm;
 #[cfg(unix)]
 pub use ssh::Ssh;
+pub use threads::in_threads;
 
 use std::env;
 use std::path::PathBuf;

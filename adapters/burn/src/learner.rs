@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_core::tensor::Device;
 use burn_train::{
-    EventProcessorTraining, Learner, LearnerModel, LearningResult, SupervisedLearningStrategy,
-    SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents, TrainingError,
-    TrainingStrategy, ValidLoader, train::WorkerFailure,
+    EventProcessorTraining, InferenceStep, Learner, LearnerModel, LearningResult,
+    SupervisedLearningStrategy, SupervisedTrainingEventProcessor, TrainLoader, TrainStep,
+    TrainingComponents, TrainingError, TrainingStrategy, ValidLoader, train::WorkerFailure,
 };
 use meshwork_strategy::{MultiWorkerMirroredStrategy, Rank};
 
@@ -159,9 +159,7 @@ impl Drop for Shared {
 
 impl<M> SupervisedLearningStrategy<M> for Distributed
 where
-    M: LearnerModel,
-    <M as burn_train::TrainStep>::Output: GatherOutput,
-    <M as burn_train::InferenceStep>::Output: GatherOutput,
+    M: LearnerModel + TrainStep<Output: GatherOutput> + InferenceStep<Output: GatherOutput>,
 {
     fn train(
         &self,
@@ -216,9 +214,7 @@ struct Chief<'a>(&'a Distributed);
 
 impl<M> SupervisedLearningStrategy<M> for Chief<'_>
 where
-    M: LearnerModel,
-    <M as burn_train::TrainStep>::Output: GatherOutput,
-    <M as burn_train::InferenceStep>::Output: GatherOutput,
+    M: LearnerModel + TrainStep<Output: GatherOutput> + InferenceStep<Output: GatherOutput>,
 {
     fn fit(
         &self,
@@ -234,9 +230,7 @@ where
 
 impl<M> From<Distributed> for TrainingStrategy<M>
 where
-    M: LearnerModel,
-    <M as burn_train::TrainStep>::Output: GatherOutput,
-    <M as burn_train::InferenceStep>::Output: GatherOutput,
+    M: LearnerModel + TrainStep<Output: GatherOutput> + InferenceStep<Output: GatherOutput>,
 {
     fn from(distributed: Distributed) -> Self {
         Self::Custom(Arc::new(distributed))

@@ -4,8 +4,6 @@
     reason = "a test that cannot set the scene has failed"
 )]
 
-use std::thread;
-
 use burn_core::module::{Module, Param};
 use burn_core::tensor::{Device, Tensor, TensorData};
 use burn_core::{self as burn};
@@ -13,6 +11,7 @@ use burn_optim::GradientsParams;
 use meshwork_burn::{Error, MirroredParams};
 use meshwork_collectives::Group;
 use meshwork_strategy::MultiWorkerMirroredStrategy;
+use meshwork_testing::in_threads;
 
 #[derive(Module, Debug)]
 struct Network {
@@ -62,15 +61,8 @@ fn allocated(group: Group) -> u64 {
 
 #[test]
 fn what_a_step_allocates_is_burns_handles_of_tensors_and_no_values() {
-    thread::scope(|scope| {
-        let groups = Group::local(2).unwrap().into_iter();
-        let threads: Vec<_> = groups
-            .map(|group| scope.spawn(move || allocated(group)))
-            .collect();
-        for thread in threads {
-            let bytes = thread.join().unwrap();
-            // A thousandth of the 1.2 MB that the gradients have.
-            assert!(bytes <= 1200 * LAYERS as u64, "{bytes} bytes");
-        }
-    });
+    for bytes in in_threads(Group::local(2).unwrap(), allocated) {
+        // A thousandth of the 1.2 MB that the gradients have.
+        assert!(bytes <= 1200 * LAYERS as u64, "{bytes} bytes");
+    }
 }

@@ -7,7 +7,6 @@
 #![expect(clippy::print_stdout, reason = "it is how a process tells its losses")]
 
 use std::env;
-use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
@@ -20,7 +19,7 @@ use meshwork_strategy::{
     Batch, Checkpoints, CommunicationOptions, Cursor, JobSecret, MultiWorkerMirroredStrategy, Rank,
     ReplicaContext, Snapshot,
 };
-use meshwork_testing::{child, passed};
+use meshwork_testing::{child, free_addresses, passed};
 
 #[derive(Module, Debug)]
 struct Network {
@@ -186,15 +185,7 @@ fn train(workers: usize, steps: usize) -> Vec<Step> {
 #[track_caller]
 fn in_folder(workers: usize, steps: usize, folder: &Path) -> Vec<Step> {
     let secret = JobSecret::generate().unwrap();
-    // All are held until there are enough, or the system would offer the same ones again.
-    let sockets: Vec<_> = (0..workers)
-        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let addresses = sockets
-        .iter()
-        .map(|socket| socket.local_addr().unwrap().to_string());
-    let addresses: Vec<_> = addresses.collect();
-    drop(sockets);
+    let addresses = free_addresses(workers);
     let start = |index| -> Child {
         let cluster = format!(
             r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#

@@ -1,27 +1,19 @@
 //! Workers that are threads, for tests of several modules: some that meet in memory, and some that
 //! can be lost.
 
-use std::thread;
-
 use meshwork_collectives::{Group, TwoMemberPolicy};
 use meshwork_strategy::{
     CommunicationOptions, JobSecret, JoinMode, MultiWorkerMirroredStrategy, TfConfigResolver,
 };
-use meshwork_testing::free_addresses;
+use meshwork_testing::{free_addresses, in_threads};
 
 /// Runs a program on so many workers that meet in memory.
 pub(crate) fn each<R: Send>(
     world: u32,
     program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
 ) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let start = |group: Group| {
-            scope.spawn(move || program(MultiWorkerMirroredStrategy::from_group(group).unwrap()))
-        };
-        let groups = Group::local(world).unwrap().into_iter();
-        let ranks: Vec<_> = groups.map(start).collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    in_threads(Group::local(world).unwrap(), |group| {
+        program(MultiWorkerMirroredStrategy::from_group(group).unwrap())
     })
 }
 
@@ -53,11 +45,7 @@ pub(crate) fn elastic<R: Send>(
         addresses: free_addresses(workers),
         secret: JobSecret::generate().unwrap(),
     };
-    let run = |worker: usize| program(&job, job.join(worker, JoinMode::Founding));
-    thread::scope(|scope| {
-        let run = &run;
-        let threads = (0..workers).map(|worker| scope.spawn(move || run(worker)));
-        let threads: Vec<_> = threads.collect();
-        threads.into_iter().map(|one| one.join().unwrap()).collect()
+    in_threads(0..workers, |worker| {
+        program(&job, job.join(worker, JoinMode::Founding))
     })
 }

@@ -62,26 +62,12 @@ fn about(
     subject: &str,
     environments: [Vec<(&str, PathBuf)>; 2],
     seconds: u32,
-) -> Vec<Option<Value>> {
-    let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let hosts = sockets.map(|socket| socket.local_addr().unwrap().to_string());
-    let start = |rank: usize| {
-        Command::new(env!("CARGO_BIN_EXE_meshwork"))
-            .args(["doctor", "--json", &format!("--hosts={}", hosts.join(","))])
-            .arg(format!("--rank={rank}"))
-            .env("MESHWORK_JOB_SECRET", rank.to_string().repeat(64))
-            .env("MESHWORK_JOIN_TIMEOUT", seconds.to_string())
-            .envs(environments[rank].iter().cloned())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap()
-    };
-    let finding = |rank: Child| {
-        let output = rank.wait_with_output().unwrap();
-        let found = json(&output)["findings"].as_array().unwrap().clone();
-        found.into_iter().find(|found| found["subject"] == subject)
-    };
-    [0, 1].map(start).into_iter().map(finding).collect()
+) -> [Option<Value>; 2] {
+    let mut environments = environments;
+    for (digit, environment) in ["0", "1"].iter().zip(&mut environments) {
+        environment.push(("MESHWORK_JOB_SECRET", digit.repeat(64).into()));
+    }
+    of_two_ranks(environments, seconds).map(|output| finding(&output, subject))
 }
 
 #[test]

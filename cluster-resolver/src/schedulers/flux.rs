@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Job, PORT, lists, number, text};
+use super::{Job, MOST_TASKS, PORT, lists};
 use crate::cluster::Cluster;
 use crate::command::{CommandError, output_of};
 use crate::error::{Error, FluxProblem, LauncherError, SchedulerError};
@@ -73,8 +73,9 @@ impl FluxResolver {
     }
 
     fn job(&self, variables: &Variables, evidence: &mut Explanation) -> Result<Job, Error> {
-        let size = number(text(variables, SIZE, LAUNCHER)?, SIZE, 1)?;
-        let rank = number(text(variables, RANK, LAUNCHER)?, RANK, 0)?;
+        let read = variables.set_by("flux run");
+        let size = read.number(SIZE, 1, MOST_TASKS)?;
+        let rank = read.number(RANK, 0, MOST_TASKS)?;
         if rank >= size {
             return Err(LauncherError::Rank {
                 variable: RANK,
@@ -84,7 +85,7 @@ impl FluxResolver {
             }
             .into());
         }
-        let job = text(variables, JOB, LAUNCHER)?;
+        let job = read.text(JOB)?;
         let arguments = ["job", "taskmap", "--to=hosts", &job];
         let answer = output_of(&self.program, &arguments).map_err(|error| match error {
             CommandError::NotStarted { kind } => FluxProblem::NotStarted { kind },
@@ -108,9 +109,7 @@ impl ClusterResolver for FluxResolver {
         evidence.look(&variables, Question::Task, RANK);
         let job = self.job(&variables, &mut evidence);
         let cluster = job.and_then(|job| job.cluster(self.port_base));
-        Ok(cluster
-            .unwrap_or_else(Cluster::unknown)
-            .with_evidence(evidence))
+        Ok(Cluster::without_accelerators(cluster).with_evidence(evidence))
     }
 }
 
@@ -120,7 +119,6 @@ const JOB: &str = "FLUX_JOB_ID";
 const SIZE: &str = "FLUX_JOB_SIZE";
 /// The task among them, from 0.
 const RANK: &str = "FLUX_TASK_RANK";
-const LAUNCHER: &str = "flux run";
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,11 @@
 //! LSF jobs, whose hosts are in a file or a variable, with a slot for each task.
 
-use super::{Job, PORT, hosts_in_file, lists, number, text};
+use super::{Job, MOST_TASKS, PORT, hosts_in_file, lists};
 use crate::cluster::Cluster;
 use crate::error::{Error, SchedulerError};
 use crate::explanation::{Explanation, Origin, Question};
 use crate::resolver::ClusterResolver;
-use crate::variables::Variables;
+use crate::variables::{SetBy, Variables};
 
 /// The tasks that `blaunch` started in a job of LSF, one for each slot of its hosts.
 ///
@@ -68,8 +68,9 @@ impl LsfResolver {
     }
 
     fn job(variables: &Variables) -> Result<Job, Error> {
-        let task = number(text(variables, TASK, "blaunch")?, TASK, 1)?;
-        let (list, hosts) = hosts(variables)?;
+        let read = variables.set_by("blaunch");
+        let task = read.number(TASK, 1, MOST_TASKS)?;
+        let (list, hosts) = hosts(&read)?;
         let fits = |variable, task: u32, fits: bool| match fits {
             true => Ok(()),
             false => Err(SchedulerError::Task {
@@ -79,8 +80,8 @@ impl LsfResolver {
                 listed: hosts.len(),
             }),
         };
-        if let Some(slots) = variables.read_nonempty(SLOTS)? {
-            let slots = number(slots, SLOTS, 1)?;
+        if variables.read_nonempty(SLOTS)?.is_some() {
+            let slots = read.number(SLOTS, 1, MOST_TASKS)?;
             fits(SLOTS, slots, slots as usize == hosts.len())?;
         }
         fits(TASK, task, task as usize <= hosts.len())?;
@@ -90,7 +91,8 @@ impl LsfResolver {
 }
 
 /// The host of each slot, and the variable that says so.
-fn hosts(variables: &Variables) -> Result<(&'static str, Vec<String>), Error> {
+fn hosts(read: &SetBy<'_>) -> Result<(&'static str, Vec<String>), Error> {
+    let variables = read.variables;
     if let Some(path) = variables.read_nonempty(FILE)? {
         return Ok((FILE, hosts_in_file(FILE, &path)?));
     }
@@ -98,7 +100,7 @@ fn hosts(variables: &Variables) -> Result<(&'static str, Vec<String>), Error> {
         let hosts = hosts.split_whitespace().map(str::to_owned);
         return Ok((HOSTS, hosts.collect()));
     }
-    let value = text(variables, COUNTS, "blaunch")?;
+    let value = read.text(COUNTS)?;
     match lists::counted(&value) {
         Some(hosts) => Ok((COUNTS, hosts)),
         None => Err(SchedulerError::Counts { value }.into()),
@@ -114,9 +116,7 @@ impl ClusterResolver for LsfResolver {
         look_at_lists(&variables, &mut evidence);
         evidence.look(&variables, Question::Cluster, SLOTS);
         evidence.look(&variables, Question::Task, TASK);
-        Ok(cluster
-            .unwrap_or_else(Cluster::unknown)
-            .with_evidence(evidence))
+        Ok(Cluster::without_accelerators(cluster).with_evidence(evidence))
     }
 }
 

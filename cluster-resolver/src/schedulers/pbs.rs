@@ -1,6 +1,6 @@
 //! PBS jobs, whose node file has a line for each task.
 
-use super::{Job, PORT, hosts_in_file, number, text};
+use super::{Job, MOST_TASKS, PORT, hosts_in_file};
 use crate::cluster::Cluster;
 use crate::error::{Error, SchedulerError};
 use crate::explanation::{Explanation, Question};
@@ -73,11 +73,12 @@ impl PbsResolver {
     }
 
     fn job(variables: &Variables) -> Result<Job, Error> {
-        let path = text(variables, FILE, "pbsdsh")?;
+        let read = variables.set_by("pbsdsh");
+        let path = read.text(FILE)?;
         let hosts = hosts_in_file(FILE, &path)?;
         let rank = match variables.read_nonempty(LINE)? {
-            Some(line) => Self::of_line(number(line, LINE, 0)?, &hosts)?,
-            None => Self::of_host(number(text(variables, HOST, "pbsdsh")?, HOST, 0)?, &hosts)?,
+            Some(_) => Self::of_line(read.number(LINE, 0, MOST_TASKS)?, &hosts)?,
+            None => Self::of_host(read.number(HOST, 0, MOST_TASKS)?, &hosts)?,
         };
         Ok(Job { hosts, rank })
     }
@@ -127,9 +128,7 @@ impl ClusterResolver for PbsResolver {
         evidence.look(&variables, Question::Task, LINE);
         evidence.look(&variables, Question::Task, HOST);
         let cluster = Self::job(&variables).and_then(|job| job.cluster(self.port_base));
-        Ok(cluster
-            .unwrap_or_else(Cluster::unknown)
-            .with_evidence(evidence))
+        Ok(Cluster::without_accelerators(cluster).with_evidence(evidence))
     }
 }
 

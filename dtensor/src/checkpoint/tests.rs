@@ -6,19 +6,11 @@ use std::sync::Arc;
 
 use meshwork_checkpoint::Error as Saved;
 use meshwork_checkpoint::testing::{Fault, Survival, TestDisk};
-use meshwork_core::{Client, CreateMesh, Mesh};
+use meshwork_core::{CreateMesh, Mesh};
 use ndarray::{Array, ArrayD, IxDyn, array};
 
 use super::*;
-use crate::testing::clients;
-
-fn context() -> Context {
-    Context::alone(Client::new("localhost", 0, 1).unwrap())
-}
-
-fn mesh() -> Mesh {
-    Mesh::new([("x", 2), ("y", 2)]).unwrap()
-}
+use crate::testing::{clients, context, mesh};
 
 fn layout(names: &[&str], mesh: &Mesh) -> Layout {
     Layout::from_names(names, mesh).unwrap()

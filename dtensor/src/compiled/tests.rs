@@ -12,9 +12,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::backend::refusing;
+use crate::tape::tests::numbers;
 use crate::tape::tests::random::{SIDE, Step, all_carried_out, step};
-use crate::tape::tests::{context, layouts, mesh, numbers};
-use crate::testing::clients;
+use crate::testing::{clients, context, layouts, mesh};
 use crate::{AdamW, Backend, Context, DTensor, DVariable, DeviceType, ReduceAxes, Sgd, Tape};
 
 mod kept;

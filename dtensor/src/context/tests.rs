@@ -1,30 +1,17 @@
 //! Several clients as threads of one process: meshes they agree or disagree on, errors of one
 //! client that all report, barriers, and which client owns which rank.
 
-use std::thread;
+use meshwork_testing::in_threads;
 
 use super::*;
 use crate::device_placement::RankLocation;
 
 /// Runs each client as a thread of its own, and returns what they end with, in their order.
 fn clients<R: Send>(count: u32, run: impl Fn(Context) -> R + Sync) -> Vec<R> {
-    let groups = Group::local(count).unwrap();
-    thread::scope(|threads| {
-        let started: Vec<_> = groups
-            .into_iter()
-            .map(|group| {
-                let run = &run;
-                threads.spawn(move || {
-                    let client = Client::new("worker", group.rank().number(), count).unwrap();
-                    let client = client.with_devices("CPU", 2).unwrap();
-                    run(Context::from_group(client, group).unwrap())
-                })
-            })
-            .collect();
-        started
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
+    in_threads(Group::local(count).unwrap(), |group| {
+        let client = Client::new("worker", group.rank().number(), count).unwrap();
+        let client = client.with_devices("CPU", 2).unwrap();
+        run(Context::from_group(client, group).unwrap())
     })
 }
 

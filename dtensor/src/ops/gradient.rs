@@ -182,8 +182,9 @@ mod tests {
     use meshwork_layout::ops::Orientation;
     use ndarray::ArrayD;
 
-    use super::super::tests::{context, mesh, numbers};
+    use super::super::tests::numbers;
     use super::*;
+    use crate::testing::{context, mesh};
 
     /// Each gradient by these operands against how much the sum of the squares of the results
     /// changes.

@@ -1,23 +1,15 @@
 //! Ops over all layouts of their operands, uneven and empty shards included: results must not
 //! depend on the layouts. Also means of 16-bit floats, mixed element types and foreign contexts.
 
-use meshwork_core::{Client, Mesh};
 use meshwork_layout::ops::{Labels, Op, Orientation, ReducedAxes, Reducer};
 use meshwork_layout::{Layout, PartialReduction};
 use ndarray::{Array, ArrayD, IxDyn, array};
 
 use super::*;
-use crate::{Context, DTensor, Error, bf16, f16};
+use crate::testing::{context, layouts, mesh};
+use crate::{DTensor, Error, bf16, f16};
 
 mod network;
-
-pub(super) fn context() -> Context {
-    Context::alone(Client::new("localhost", 0, 1).unwrap())
-}
-
-pub(super) fn mesh() -> Mesh {
-    Mesh::new([("x", 2), ("y", 2)]).unwrap()
-}
 
 pub(super) fn numbers(shape: &[usize]) -> ArrayD<f64> {
     let count: usize = shape.iter().product();
@@ -25,17 +17,6 @@ pub(super) fn numbers(shape: &[usize]) -> ArrayD<f64> {
     Array::from_iter(values)
         .into_shape_with_order(IxDyn(shape))
         .unwrap()
-}
-
-/// Every layout that names a mesh dimension at most once for each axis.
-fn layouts(rank: usize) -> Vec<Layout> {
-    let names = ["unsharded", "x", "y"];
-    let all = (0..3_usize.pow(u32::try_from(rank).unwrap())).filter_map(|number| {
-        let words =
-            (0..rank).map(|axis| names[number / 3_usize.pow(u32::try_from(axis).unwrap()) % 3]);
-        Layout::from_names(words, &mesh()).ok()
-    });
-    all.collect()
 }
 
 /// An op gives the same whatever the layouts of its operands are, or is refused.

@@ -5,7 +5,7 @@ use meshwork_layout::Layout;
 use ndarray::{ArrayD, IxDyn};
 
 use super::*;
-use crate::testing::clients;
+use crate::testing::{clients, mesh};
 
 const SHAPE: [usize; 2] = [3, 5];
 
@@ -18,10 +18,6 @@ fn layouts(mesh: &Mesh) -> Vec<Layout> {
     ];
     let layouts = names.iter().map(|names| Layout::from_names(*names, mesh));
     layouts.collect::<Result<_, _>>().unwrap()
-}
-
-fn mesh() -> Mesh {
-    Mesh::new([("x", 2), ("y", 2)]).unwrap()
 }
 
 fn whole(step: usize) -> ArrayD<f64> {

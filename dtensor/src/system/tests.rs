@@ -1,10 +1,8 @@
 //! Initialization, reset and shutdown of a `System`, alone and with two clients over the loopback,
 //! and requests that are refused without a change of state.
 
-use std::net::UdpSocket;
-use std::thread;
-
 use meshwork_collectives::JobSecret;
+use meshwork_testing::{free_addresses, in_threads};
 
 use super::*;
 use crate::{CLIENT_ID, JOBS, USE_PARALLEL_EXECUTOR};
@@ -125,22 +123,14 @@ fn two_clients<R: Send>(
     asked: [Initialize; 2],
     run: impl Fn(System, Result<DeviceType, Error>) -> R + Sync,
 ) -> Vec<R> {
-    let held = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let jobs = held.map(|socket| socket.local_addr().unwrap().to_string());
+    let jobs = free_addresses(2).join(",");
     let secret = JobSecret::generate().unwrap();
-    thread::scope(|threads| {
-        let start = |(client, asked): (usize, Initialize)| {
-            let environment = [(JOBS, jobs.join(",")), (CLIENT_ID, client.to_string())];
-            let (asked, run) = (asked.secret(secret.clone()), &run);
-            threads.spawn(move || {
-                let mut system = system();
-                let outcome = system.initialize(&Environment::new(environment), asked);
-                run(system, outcome)
-            })
-        };
-        let started: Vec<_> = asked.into_iter().enumerate().map(start).collect();
-        let ended = started.into_iter().map(|thread| thread.join().unwrap());
-        ended.collect()
+    in_threads(asked.into_iter().enumerate(), |(client, asked)| {
+        let environment = [(JOBS, jobs.clone()), (CLIENT_ID, client.to_string())];
+        let mut system = system();
+        let asked = asked.secret(secret.clone());
+        let outcome = system.initialize(&Environment::new(environment), asked);
+        run(system, outcome)
     })
 }
 

@@ -1,26 +1,17 @@
 //! Gradients of each op against slopes, of random compositions against slopes of plain arrays
 //! (`random`), of gradients again, and what tapes refuse.
 
-use meshwork_core::{Client, Mesh};
 use meshwork_layout::Layout;
 use meshwork_layout::ops::{Equation, Index, Op, OpError, Orientation, Parts};
 use ndarray::{Array, ArrayD, IxDyn, array};
 
 use super::*;
-use crate::testing::clients;
+use crate::testing::{clients, context, layouts, mesh};
 use crate::{Context, ReduceAxes, bf16};
 
 mod coverage;
 mod network;
 pub(crate) mod random;
-
-pub(crate) fn context() -> Context {
-    Context::alone(Client::new("localhost", 0, 1).unwrap())
-}
-
-pub(crate) fn mesh() -> Mesh {
-    Mesh::new([("x", 2), ("y", 2)]).unwrap()
-}
 
 /// Numbers of which no two are alike, so that there are a largest and a smallest.
 pub(crate) fn numbers(shape: &[usize]) -> ArrayD<f64> {
@@ -38,17 +29,6 @@ fn scalar(value: f64) -> DTensor<f64> {
 
 fn value(tensor: &DTensor<f64>) -> f64 {
     tensor.to_host().unwrap().sum()
-}
-
-/// Every layout that names a mesh dimension at most once.
-pub(crate) fn layouts(rank: usize) -> Vec<Layout> {
-    let names = ["unsharded", "x", "y"];
-    let all = (0..3_usize.pow(u32::try_from(rank).unwrap())).filter_map(|number| {
-        let words =
-            (0..rank).map(|axis| names[number / 3_usize.pow(u32::try_from(axis).unwrap()) % 3]);
-        Layout::from_names(words, &mesh()).ok()
-    });
-    all.collect()
 }
 
 type Compute<'a> = &'a dyn Fn(&[DTensor<f64>]) -> Result<DTensor<f64>, Error>;

@@ -9,11 +9,11 @@ mod launchers;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use meshwork_strategy::JobSecret;
+use meshwork_testing::free_addresses;
 use serde_json::Value;
 
 use digits::{data_folder, logged, losses};
@@ -445,9 +445,7 @@ fn mnist(folder: &Path, args: &[&str]) -> Output {
 /// Runs two workers that nobody has started together, each with its own arguments.
 fn two(folder: &Path, args: [&[&str]; 2]) -> [Output; 2] {
     let secret = JobSecret::generate().expect("random bytes");
-    // Both are held until there are two, or the system would offer the same one again.
-    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a free port"));
-    let addresses = sockets.map(|socket| socket.local_addr().expect("an address").to_string());
+    let addresses = free_addresses(2);
     let started = [0, 1].map(|index| {
         let cluster = format!(
             r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#

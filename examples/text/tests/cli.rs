@@ -36,7 +36,7 @@ fn a_run_shows_progress_and_its_result_and_writes_a_sample() {
         40,
         "{stdout}"
     );
-    let log = log(&folder.path().join("log.json"));
+    let log = log(folder.path());
     assert_eq!(log.steps.len(), 30);
     assert!(
         log.validation < log.steps[0],
@@ -49,11 +49,7 @@ fn a_run_shows_progress_and_its_result_and_writes_a_sample() {
 #[test]
 fn workers_and_accumulated_batches_have_the_losses_of_one_worker_with_all_rows() {
     let folder = folder();
-    let losses = |args: &[&str]| {
-        let output = run(folder.path(), &[args, &["--json", "log.json"]].concat());
-        assert!(output.status.success(), "{args:?}: {output:?}");
-        log(&folder.path().join("log.json"))
-    };
+    let losses = |args: &[&str]| losses(&folder, args);
     let alone = losses(&["--batch", "12"]);
     for args in [
         ["--workers", "2", "--batch", "6", "--accumulate", "1"],
@@ -76,11 +72,7 @@ fn workers_and_accumulated_batches_have_the_losses_of_one_worker_with_all_rows()
 #[test]
 fn whatever_is_sharded_gives_the_same_losses_to_the_last_digit() {
     let folder = folder();
-    let losses = |args: &[&str]| {
-        let output = run(folder.path(), &[args, &["--json", "log.json"]].concat());
-        assert!(output.status.success(), "{args:?}: {output:?}");
-        log(&folder.path().join("log.json"))
-    };
+    let losses = |args: &[&str]| losses(&folder, args);
     for (workers, batch, accumulate) in [("1", "4", "1"), ("2", "2", "1"), ("4", "1", "1")] {
         let common = ["--workers", workers, "--batch", batch];
         let common = [&common[..], &["--accumulate", accumulate, "--steps", "8"]].concat();
@@ -107,11 +99,7 @@ fn whatever_is_sharded_gives_the_same_losses_to_the_last_digit() {
 #[test]
 fn sharded_batches_add_up() {
     let folder = folder();
-    let losses = |args: &[&str]| {
-        let output = run(folder.path(), &[args, &["--json", "log.json"]].concat());
-        assert!(output.status.success(), "{args:?}: {output:?}");
-        log(&folder.path().join("log.json"))
-    };
+    let losses = |args: &[&str]| losses(&folder, args);
     let plain = losses(&["--batch", "6", "--steps", "6"]);
     for shard in ["none", "gradients", "parameters"] {
         let args = ["--workers", "2", "--batch", "1", "--accumulate", "3"];
@@ -155,7 +143,7 @@ fn methods_for_slow_links_learn_with_few_bytes() {
             stdout.contains("times less than sums"),
             "{args:?}: {stdout}"
         );
-        let log = log(&folder.path().join("log.json"));
+        let log = log(folder.path());
         assert!(
             log.validation < log.steps[0],
             "{args:?}: {}",
@@ -250,20 +238,8 @@ fn where_no_worker_has_numbers_any_more_all_stop_also_where_such_are_excluded() 
 #[test]
 fn gradients_sent_as_bf16_change_little_but_something() {
     let folder = folder();
-    let losses = |gradients| {
-        let args = [
-            "--workers",
-            "2",
-            "--gradients",
-            gradients,
-            "--json",
-            "log.json",
-        ];
-        let output = run(folder.path(), &args);
-        assert!(output.status.success(), "{output:?}");
-        log(&folder.path().join("log.json"))
-    };
-    let (exact, rounded) = (losses("f32"), losses("bf16"));
+    let [exact, rounded] = ["f32", "bf16"]
+        .map(|gradients| losses(&folder, &["--workers", "2", "--gradients", gradients]));
     // The loss is summed with the gradients, and rounded as they are.
     assert!((exact.steps[0] - rounded.steps[0]).abs() < 0.01 * exact.steps[0]);
     assert_ne!(exact.steps, rounded.steps);
@@ -273,79 +249,70 @@ fn gradients_sent_as_bf16_change_little_but_something() {
 #[test]
 fn gradients_sent_as_products_of_low_rank_learn_too() {
     let folder = folder();
-    let args = "--workers 2 --steps 60 --power-sgd 2 --json log.json";
-    let args: Vec<&str> = args.split(' ').collect();
-    let output = run(folder.path(), &args);
-    assert!(output.status.success(), "{output:?}");
-    let log = log(&folder.path().join("log.json"));
+    let args = ["--workers", "2", "--steps", "60", "--power-sgd", "2"];
+    let log = losses(&folder, &args);
     assert!(log.validation < 0.9 * log.steps[0], "{}", log.validation);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_losses() {
     let folder = folder();
-    let losses = |seed| {
-        let output = run(folder.path(), &["--seed", seed, "--json", "log.json"]);
-        assert!(output.status.success(), "{output:?}");
-        log(&folder.path().join("log.json")).steps
-    };
+    let losses = |seed| losses(&folder, &["--seed", seed]).steps;
     assert_eq!(losses("1"), losses("1"));
     assert_ne!(losses("1"), losses("2"));
 }
 
 #[cfg(target_os = "linux")]
-#[test]
-fn a_worker_that_is_killed_is_named() {
-    use std::io::{BufRead, BufReader};
-    use std::process::Stdio;
+mod killed {
+    use std::io::{BufRead, BufReader, Lines};
+    use std::process::{Child, ChildStderr, Stdio};
 
-    let folder = folder();
-    let mut command = command(folder.path(), &["--workers", "2", "--steps", "1000000"]);
-    let mut job = command
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(job.stderr.take().unwrap()).lines();
-    assert!(said.any(|line| line.unwrap().contains("step 25/")));
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", job.id())).unwrap();
-    let last: i32 = children.split_whitespace().last().unwrap().parse().unwrap();
-    let last = rustix::process::Pid::from_raw(last).unwrap();
-    rustix::process::kill_process(last, rustix::process::Signal::KILL).unwrap();
-    let rest: Vec<String> = said.map(Result::unwrap).collect();
-    assert!(!job.wait().unwrap().success());
-    let named = |line: &String| line.contains("rank 1") && line.contains("signal 9");
-    assert!(rest.iter().any(named), "{rest:?}");
-}
+    use super::*;
 
-#[cfg(target_os = "linux")]
-#[test]
-fn a_worker_that_is_killed_comes_back_where_workers_may_change() {
-    use std::io::{BufRead, BufReader};
-    use std::process::Stdio;
+    /// A job whose last worker is killed behind step 25, and what it says from then on.
+    fn job(folder: &Path, args: &[&str]) -> (Child, Lines<BufReader<ChildStderr>>) {
+        let mut command = command(folder, args);
+        let mut job = command
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let mut said = BufReader::new(job.stderr.take().expect("a pipe")).lines();
+        assert!(said.any(|line| line.expect("text").contains("step 25/")));
+        let children = format!("/proc/{0}/task/{0}/children", job.id());
+        let children = fs::read_to_string(children).expect("a file of Linux");
+        let last = children.split_whitespace().last().expect("two workers");
+        let last = last.parse().expect("a number");
+        let last = rustix::process::Pid::from_raw(last).expect("a process");
+        let killed = rustix::process::kill_process(last, rustix::process::Signal::KILL);
+        killed.expect("a process that runs");
+        (job, said)
+    }
 
-    let folder = folder();
-    let args = "--method diloco --inner-steps 5 --elastic 2:3 --steps 3000 --json log.json";
-    let args: Vec<&str> = args.split(' ').collect();
-    let mut command = command(folder.path(), &args);
-    let mut job = command
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(job.stderr.take().unwrap()).lines();
-    assert!(said.any(|line| line.unwrap().contains("step 25/")));
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", job.id())).unwrap();
-    let last: i32 = children.split_whitespace().last().unwrap().parse().unwrap();
-    let last = rustix::process::Pid::from_raw(last).unwrap();
-    rustix::process::kill_process(last, rustix::process::Signal::KILL).unwrap();
-    assert!(said.any(|line| line.unwrap().contains("2 workers go on, where 3 were")));
-    assert!(said.any(|line| line.unwrap().contains("3 workers go on, where 2 were")));
-    said.for_each(|line| drop(line.unwrap()));
-    assert!(job.wait().unwrap().success());
-    let log = log(&folder.path().join("log.json"));
-    assert_eq!(log.steps.len(), 3000);
-    assert!(log.validation < log.steps[0], "{}", log.validation);
+    #[test]
+    fn a_worker_that_is_killed_is_named() {
+        let folder = folder();
+        let (mut job, said) = job(folder.path(), &["--workers", "2", "--steps", "1000000"]);
+        let rest: Vec<String> = said.map(Result::unwrap).collect();
+        assert!(!job.wait().unwrap().success());
+        let named = |line: &String| line.contains("rank 1") && line.contains("signal 9");
+        assert!(rest.iter().any(named), "{rest:?}");
+    }
+
+    #[test]
+    fn a_worker_that_is_killed_comes_back_where_workers_may_change() {
+        let folder = folder();
+        let args = "--method diloco --inner-steps 5 --elastic 2:3 --steps 3000 --json log.json";
+        let args: Vec<&str> = args.split(' ').collect();
+        let (mut job, mut said) = job(folder.path(), &args);
+        assert!(said.any(|line| line.unwrap().contains("2 workers go on, where 3 were")));
+        assert!(said.any(|line| line.unwrap().contains("3 workers go on, where 2 were")));
+        said.for_each(|line| drop(line.unwrap()));
+        assert!(job.wait().unwrap().success());
+        let log = log(folder.path());
+        assert_eq!(log.steps.len(), 3000);
+        assert!(log.validation < log.steps[0], "{}", log.validation);
+    }
 }
 
 #[test]
@@ -412,8 +379,17 @@ fn command(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-fn log(path: &Path) -> Log {
-    let text = fs::read_to_string(path).expect("a log");
+/// The losses of a run that succeeds.
+#[track_caller]
+fn losses(folder: &TempDir, args: &[&str]) -> Log {
+    let output = run(folder.path(), &[args, &["--json", "log.json"]].concat());
+    assert!(output.status.success(), "{args:?}: {output:?}");
+    log(folder.path())
+}
+
+/// What the last run in `folder` has written to `log.json`.
+fn log(folder: &Path) -> Log {
+    let text = fs::read_to_string(folder.join("log.json")).expect("a log");
     let lines: Vec<Value> = text
         .lines()
         .map(|line| serde_json::from_str(line).expect("a JSON object"))

@@ -2,8 +2,8 @@
 
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{
-    Backend, Context, DTensor, DVariable, DeviceType, Error, ReduceAxes, Sgd, Tape, Transformer,
-    TransformerSizes, Variable, VariableSet, compile,
+    Backend, Context, DTensor, DVariable, DeviceType, Error, Program, ReduceAxes, Sgd, Tape,
+    Transformer, TransformerSizes, Variable, VariableSet, compile,
 };
 use meshwork_layout::{Layout, UNSHARDED};
 
@@ -30,6 +30,15 @@ fn devices(data: u32, model: u32) -> Option<(Context, Mesh, Backend)> {
     let mesh = mesh.dims([("data", data as usize), ("model", model as usize)]);
     let mesh = context.create_mesh(mesh).unwrap();
     Some((context, mesh, backend))
+}
+
+/// The program of a step, which is one module with no step apart.
+#[track_caller]
+fn in_one_module(program: Option<&Program>) -> &Program {
+    let program = program.unwrap();
+    let parts = (program.modules(), program.steps_apart());
+    assert_eq!(parts, (1, 0), "{program}");
+    program
 }
 
 fn loss(of: &DTensor<f32>) -> f32 {
@@ -62,15 +71,10 @@ fn learns_as_on_the_host([data, model]: [u32; 2]) {
     for number in 0..5 {
         let expected = loss(&by_ops.step(&alike).unwrap());
         let found = loss(&step.call(&mut compiled, &batch).unwrap());
-        let program = step.program().unwrap();
+        let program = in_one_module(step.program());
         assert!(
             (found - expected).abs() < 2e-5 * expected.abs(),
             "step {number} on {data} by {model}: {found} and not {expected}\n{program}"
-        );
-        assert_eq!(
-            (program.modules(), program.steps_apart()),
-            (1, 0),
-            "{program}"
         );
         held.push((backend.bytes_held(), backend.bytes_uploaded()));
     }
@@ -119,12 +123,7 @@ fn two_layers_learn_in_one_module_of_one_and_of_eight_devices() {
             let made = compiled.call(&mut weights, &inputs).unwrap();
             own.push(loss(&made));
         }
-        let program = compiled.program().unwrap();
-        assert_eq!(
-            (program.modules(), program.steps_apart()),
-            (1, 0),
-            "{program}"
-        );
+        in_one_module(compiled.program());
         losses.push(own);
     }
     assert!(losses[0][3] < losses[0][0], "{losses:?}");

@@ -96,6 +96,14 @@ fn ops_that_look_at_indices_stay_on_the_devices() {
     let (counting, backend, context, mesh) = offering(all);
     let found = chosen(&context, &mesh);
     assert_eq!(counting.crossings().1, 0, "something came to the host");
+    assert_chosen(&found);
+    drop(found);
+    assert_eq!(backend.bytes_held(), 0);
+}
+
+/// What was [`chosen`] on devices is what the host chooses.
+#[track_caller]
+pub(crate) fn assert_chosen(found: &[DTensor<f32>]) {
     let (host, same) = eight();
     for (found, expected) in found.iter().zip(chosen(&host, &same)) {
         assert_eq!(found.shape(), expected.shape());
@@ -104,8 +112,6 @@ fn ops_that_look_at_indices_stay_on_the_devices() {
             assert!((found - expected).abs() <= 1e-5, "{found}, not {expected}");
         }
     }
-    drop(found);
-    assert_eq!(backend.bytes_held(), 0);
 }
 
 /// What ops that look at indices, conditions and neighbours make of a table, all of it on devices.

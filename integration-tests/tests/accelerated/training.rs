@@ -7,6 +7,7 @@ use meshwork_accel::{
 };
 use meshwork_collectives::Group;
 use meshwork_strategy::{DeviceReducer, Error, MultiWorkerMirroredStrategy, ReplicaReduceOp};
+use meshwork_testing::in_threads;
 
 use crate::{cpus, pjrt, plugins};
 
@@ -192,20 +193,6 @@ fn on_the_host(replicas: usize) -> Vec<f32> {
     weights.to_vec()
 }
 
-fn each<R: Send>(world: u32, train: impl Fn(Group) -> R + Sync) -> Vec<R> {
-    std::thread::scope(|threads| {
-        let groups = Group::local(world).unwrap();
-        let workers: Vec<_> = groups
-            .into_iter()
-            .map(|group| threads.spawn(|| train(group)))
-            .collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap())
-            .collect()
-    })
-}
-
 /// The weights of two workers with one device each, then of two with two, on all of which they are
 /// alike.
 pub(crate) fn trained<A>(accelerator: &A) -> [Vec<f32>; 2]
@@ -213,7 +200,7 @@ where
     A: Elementwise + Matmul + NativeCollectives + Sync,
     A::Buffer: 'static,
 {
-    let weights = each(2, |group| {
+    let weights = in_threads(Group::local(2).unwrap(), |group| {
         let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
         let device = DeviceId::new(strategy.rank().index());
         let devices = strategy.staged_on(accelerator);
@@ -224,7 +211,10 @@ where
         strategy.leave().unwrap();
         weights
     });
-    let pairs = each(2, |group| in_pairs(group, accelerator)).concat();
+    let pairs = in_threads(Group::local(2).unwrap(), |group| {
+        in_pairs(group, accelerator)
+    })
+    .concat();
     [weights, pairs].map(|weights| learned(&weights).to_vec())
 }
 

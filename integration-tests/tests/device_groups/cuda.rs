@@ -15,7 +15,7 @@ use meshwork_collectives::{
     Pinning, Rank, Route, Timeouts, Transport,
 };
 use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp::Mean};
-use meshwork_testing::{Need, free_addresses};
+use meshwork_testing::{Need, free_addresses, in_threads};
 
 use crate::fake::{Count, Fake};
 
@@ -53,24 +53,12 @@ fn connected(world: u32, with: impl Fn(GroupConfig) -> GroupConfig + Sync) -> Ve
         JobSecret::generate().unwrap(),
         free_addresses(world as usize),
     );
-    each((0..world).map(Rank::new), |rank| {
+    in_threads((0..world).map(Rank::new), |rank| {
         let timeouts = Timeouts::default()
             .with_join(PATIENCE)
             .with_silence(Duration::from_secs(5));
         let config = GroupConfig::new(members.clone(), rank, secret.clone()).unwrap();
         Group::connect(&with(config.with_timeouts(timeouts))).unwrap()
-    })
-}
-
-pub(crate) fn each<T: Send, R: Send>(
-    all: impl IntoIterator<Item = T>,
-    program: impl Fn(T) -> R + Sync,
-) -> Vec<R> {
-    std::thread::scope(|threads| {
-        let started = all.into_iter().map(|one| threads.spawn(|| program(one)));
-        let started: Vec<_> = started.collect();
-        let ended = started.into_iter().map(|thread| thread.join().unwrap());
-        ended.collect()
     })
 }
 
@@ -91,7 +79,7 @@ pub(crate) fn run<R: Send>(
     world: u32,
     program: impl Fn(Group, CudaAccelerator) -> R + Sync,
 ) -> Vec<R> {
-    each(over.groups(world), |mut group| {
+    in_threads(over.groups(world), |mut group| {
         group.set_operation_timeout(PATIENCE);
         let gpu = group.rank().index();
         let cuda = CudaAccelerator::open(&fake.config().with_gpus([gpu])).unwrap();
@@ -257,7 +245,7 @@ fn where_one_rank_has_no_nccl_or_another_all_go_through_host_memory_and_say_who(
             "through host memory, as rank 0 has NCCL 2.30.7 and rank 1 has NCCL 2.28.3",
         ),
     ] {
-        let routes = each(Over::Threads.groups(2), |group| {
+        let routes = in_threads(Over::Threads.groups(2), |group| {
             let config = match group.rank().number() {
                 0 => fake.config().with_gpus([0]),
                 _ => second.clone(),
@@ -276,7 +264,7 @@ fn where_one_rank_has_no_nccl_or_another_all_go_through_host_memory_and_say_who(
 #[test]
 fn two_ranks_on_one_gpu_and_hosts_between_which_nothing_may_be_in_clear_go_through_host_memory() {
     let fake = four_gpus();
-    let shared = each(Over::Threads.groups(2), |group| {
+    let shared = in_threads(Over::Threads.groups(2), |group| {
         let cuda = CudaAccelerator::open(&fake.config()).unwrap();
         let device = DeviceId::new(2);
         route(
@@ -310,7 +298,7 @@ fn where_one_rank_is_refused_all_give_the_communicator_up_and_name_it() {
     fake.refuse(1, 5);
     let begun = Instant::now();
     // Each of them would wait for as long as it waits for a group.
-    let routes = each(connected(3, |config| config), |group| {
+    let routes = in_threads(connected(3, |config| config), |group| {
         let gpu = group.rank().index();
         let cuda = CudaAccelerator::open(&fake.config().with_gpus([gpu])).unwrap();
         route(group, &cuda, DEVICE, CommunicatorScope::OneHost).0
@@ -627,7 +615,7 @@ fn any_call_of_the_driver_may_fail_while_buffers_are_staged_and_nothing_is_left(
 #[test]
 fn buffers_of_other_devices_are_refused_before_anything_is_announced() {
     let fake = four_gpus();
-    each(Over::Threads.groups(2), |mut group| {
+    in_threads(Over::Threads.groups(2), |mut group| {
         let cuda = CudaAccelerator::open(&fake.config()).unwrap();
         let own = DeviceId::new(group.rank().index());
         let far = DeviceId::new(3);
@@ -664,7 +652,7 @@ fn buffers_of_other_devices_are_refused_before_anything_is_announced() {
 /// Each way is the one that was asked for.
 fn have_the_values_of_host_memory(config: &CudaConfig, gpus: u32) {
     for direct in [true, false] {
-        let routes = each(Over::Threads.groups(gpus), |mut group| {
+        let routes = in_threads(Over::Threads.groups(gpus), |mut group| {
             let gpu = group.rank().index();
             let cuda = CudaAccelerator::open(&config.clone().with_gpus([gpu])).unwrap();
             let mut devices = match direct {

@@ -223,7 +223,7 @@ fn a_step_moves_no_gradient_between_gpu_and_host_and_has_the_bits_of_the_host() 
 #[test]
 fn where_a_rank_has_no_nccl_gradients_go_through_host_memory_with_the_same_bits() {
     let fake = four_gpus();
-    crate::cuda::each(Over::Memory.groups(2), |group| {
+    meshwork_testing::in_threads(Over::Memory.groups(2), |group| {
         let mut strategy = in_buckets(group);
         let rank = strategy.rank().index();
         let libraries = match rank {

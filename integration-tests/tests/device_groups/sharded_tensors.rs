@@ -2,7 +2,6 @@
 //! mesh, train as one process does.
 
 use std::ops::Range;
-use std::thread;
 
 use meshwork_collectives::Group;
 use meshwork_core::{Client, CreateMesh, Mesh, MeshRank};
@@ -10,6 +9,7 @@ use meshwork_dtensor::{Context, DTensor, Tape};
 use meshwork_layout::{Layout, UNSHARDED};
 use meshwork_strategy::sharded::{AdamW, Shard, ShardedModel, Sharding, UnitSpec};
 use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReplicaReduceOp, VariableSpec};
+use meshwork_testing::in_threads;
 use ndarray::ArrayD;
 
 const INPUTS: usize = 3;
@@ -147,20 +147,12 @@ fn client(number: u32, count: u32) -> Client {
 #[test]
 fn units_of_dtensors_in_parts_of_parts_train_as_in_one_process() {
     let mesh = Mesh::new([("shard", 2), ("tensor", 2)]).unwrap();
-    let found: Vec<Vec<f32>> = thread::scope(|threads| {
-        let start = |group: Group| {
-            let mesh = &mesh;
-            threads.spawn(move || {
-                let strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                let (strategy, tensor) = strategy.split_along(mesh, "tensor").unwrap();
-                let client = client(tensor.rank().number(), tensor.world());
-                let network = Network::new(Context::from_group(client, tensor).unwrap(), 2);
-                train(strategy, &network, BATCH)
-            })
-        };
-        let groups = Group::local(4).unwrap().into_iter();
-        let workers: Vec<_> = groups.map(start).collect();
-        workers.into_iter().map(|one| one.join().unwrap()).collect()
+    let found = in_threads(Group::local(4).unwrap(), |group| {
+        let strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+        let (strategy, tensor) = strategy.split_along(&mesh, "tensor").unwrap();
+        let client = client(tensor.rank().number(), tensor.world());
+        let network = Network::new(Context::from_group(client, tensor).unwrap(), 2);
+        train(strategy, &network, BATCH)
     });
     let alone = MultiWorkerMirroredStrategy::alone().unwrap();
     let network = Network::new(Context::alone(client(0, 1)), 1);

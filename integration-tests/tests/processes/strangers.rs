@@ -8,6 +8,7 @@ use meshwork_collectives::{
     DataTransport, Error, Group, GroupConfig, JobSecret, JoinError, Network, Rank, ReduceOp,
     Timeouts, Transport, UnauthenticatedCause,
 };
+use meshwork_testing::in_threads;
 
 use crate::relay::Relay;
 use crate::worker::{Job, Worker, free_addresses};
@@ -51,14 +52,7 @@ fn through(relay: &Relay, server: &str, secret: &JobSecret, carrier: DataTranspo
         assert_eq!(sum, buffer);
         buffer
     };
-    thread::scope(|scope| {
-        let ranks = configs.each_ref().map(|config| scope.spawn(|| run(config)));
-        ranks
-            .map(|rank| rank.join().unwrap())
-            .into_iter()
-            .next_back()
-            .unwrap()
-    })
+    in_threads(&configs, run).pop().unwrap()
 }
 
 #[test]
@@ -245,13 +239,5 @@ fn packets_that_are_sent_again_by_somebody_else_change_nothing() {
         }
         group.leave().unwrap();
     };
-    thread::scope(|scope| {
-        let ranks = [0, 1].map(|rank| {
-            scope.spawn({
-                let run = &run;
-                move || run(rank)
-            })
-        });
-        ranks.into_iter().for_each(|rank| rank.join().unwrap());
-    });
+    in_threads([0, 1], run);
 }

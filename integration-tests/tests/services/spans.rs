@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::process::{Command, Output};
-use std::thread;
 
 use meshwork_collectives::{Group, ReduceOp};
 use meshwork_status::{SpanExport, SpanOrigin};
+use meshwork_testing::in_threads;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use prost::Message;
@@ -23,15 +23,12 @@ const JOB: &str = "MESHWORK_TEST_SPANS";
 fn job() {
     let Ok(times) = env::var(JOB) else { return };
     let times = times.parse().unwrap();
-    thread::scope(|scope| {
-        for (rank, group) in (0..).zip(Group::local(2).unwrap()) {
-            scope.spawn(move || reduce(rank, group, times));
-        }
-    });
+    in_threads(Group::local(2).unwrap(), |group| reduce(group, times));
 }
 
 /// Each rank has a subscriber and an exporter of its own, as each process of a job has.
-fn reduce(rank: u32, mut group: Group, times: usize) {
+fn reduce(mut group: Group, times: usize) {
+    let rank = group.rank().number();
     let origin = SpanOrigin {
         rank: Some(rank),
         world: Some(2),

@@ -133,6 +133,21 @@ impl Rule {
         (0..count).map(|_| self.factor(Kind::Apart)).collect()
     }
 
+    /// As many axes as `count` with a factor each, those at `special` of this kind and the others
+    /// worked on part by part.
+    pub(super) fn axes(&mut self, count: usize, special: &[usize], kind: Kind) -> Vec<Axis> {
+        let kind = |axis| {
+            if special.contains(&axis) {
+                kind
+            } else {
+                Kind::Apart
+            }
+        };
+        (0..count)
+            .map(|axis| along(self.factor(kind(axis))))
+            .collect()
+    }
+
     pub(super) fn operand(&mut self, axes: impl IntoIterator<Item = Axis>) {
         self.operands.push(axes.into_iter().collect());
     }

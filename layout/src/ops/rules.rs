@@ -193,5 +193,19 @@ fn check_size(
     })
 }
 
+/// An operand has this shape.
+fn check_shape(
+    op: &'static str,
+    operand: usize,
+    found: &[usize],
+    expected: &[usize],
+) -> Result<(), OpError> {
+    check_rank(op, operand, found, expected.len())?;
+    for (axis, (&found, &expected)) in found.iter().zip(expected).enumerate() {
+        check_size(op, operand, axis, found, expected)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests;

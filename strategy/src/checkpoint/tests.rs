@@ -1,14 +1,14 @@
 //! Checkpoints on disk: retention, torn and changed files, files of older versions without an
 //! index, symlinks, and a simulated disk that crashes at every call.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::{fs, thread};
 
 use meshwork_checkpoint::testing::{Fault, Survival, TestDisk};
-use meshwork_collectives::Group;
 
 use super::*;
+use crate::testing::each;
 use crate::{Cursor, VariableSpec};
 
 fn at(step: u64) -> Snapshot {
@@ -110,21 +110,16 @@ fn what_was_just_saved_is_there_and_restored_beside_files_of_later_steps() {
 fn all_workers_get_what_the_chief_finds() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = tempfile::tempdir().unwrap();
-    thread::scope(|scope| {
-        for group in Group::local(3).unwrap() {
-            let (folder, nowhere) = (folder.path(), nowhere.path());
-            scope.spawn(move || {
-                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                let own = if strategy.is_chief() { folder } else { nowhere };
-                let checkpoints = Checkpoints::new(own);
-                let nothing = strategy.restore_checkpoint(&checkpoints).unwrap();
-                assert_eq!(nothing.snapshot(), None);
-                strategy.save_checkpoint(&checkpoints, &at(3)).unwrap();
-                let restored = strategy.restore_checkpoint(&checkpoints).unwrap();
-                assert_eq!(restored.snapshot(), Some(&at(3)));
-                strategy.leave().unwrap();
-            });
-        }
+    each(3, |mut strategy| {
+        let is_chief = strategy.is_chief();
+        let own = if is_chief { &folder } else { &nowhere };
+        let checkpoints = Checkpoints::new(own.path());
+        let nothing = strategy.restore_checkpoint(&checkpoints).unwrap();
+        assert_eq!(nothing.snapshot(), None);
+        strategy.save_checkpoint(&checkpoints, &at(3)).unwrap();
+        let restored = strategy.restore_checkpoint(&checkpoints).unwrap();
+        assert_eq!(restored.snapshot(), Some(&at(3)));
+        strategy.leave().unwrap();
     });
     assert_eq!(fs::read_dir(nowhere.path()).unwrap().count(), 0);
 }

@@ -3,34 +3,20 @@
 
 mod restored;
 
-use std::thread;
-
-use meshwork_collectives::Group;
 use proptest::prelude::*;
 
 use super::*;
 use crate::CommunicationOptions;
+use crate::testing;
 
 fn each<R: Send>(
     world: u32,
     bytes_per_bucket: usize,
     program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
 ) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let ranks: Vec<_> = Group::local(world)
-            .unwrap()
-            .into_iter()
-            .map(|group| {
-                scope.spawn(move || {
-                    let options =
-                        CommunicationOptions::new().with_bytes_per_bucket(bytes_per_bucket);
-                    let strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                    program(strategy.with_options(options))
-                })
-            })
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    testing::each(world, |strategy| {
+        let options = CommunicationOptions::new().with_bytes_per_bucket(bytes_per_bucket);
+        program(strategy.with_options(options))
     })
 }
 

@@ -3,37 +3,16 @@
 mod excluded;
 
 use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
-use std::thread;
 
-use meshwork_collectives::{Group, Rank, Rounding};
+use meshwork_collectives::{Rank, Rounding};
 
 use super::rounds::Rounds;
 use super::*;
+pub(super) use crate::testing::each;
 use crate::{Cursor, Error, LowCommunicationError, MultiWorkerMirroredStrategy, Part, Snapshot};
 
 pub(super) const LENGTHS: [usize; 4] = [5, 300, 1, 90];
 pub(super) const ELEMENTS: usize = 396;
-
-pub(super) fn each<R: Send>(
-    world: u32,
-    program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
-) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let worker = |group| {
-            scope.spawn(move || program(MultiWorkerMirroredStrategy::from_group(group).unwrap()))
-        };
-        let workers: Vec<_> = Group::local(world)
-            .unwrap()
-            .into_iter()
-            .map(worker)
-            .collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap())
-            .collect()
-    })
-}
 
 pub(super) fn settings(inner_steps: u32) -> LowCommunication {
     LowCommunication::new(NonZeroU32::new(inner_steps).unwrap())

@@ -10,12 +10,13 @@ mod tensor_parallel;
 
 use std::num::NonZeroU32;
 use std::ops::Range;
-use std::thread;
 
 use meshwork_collectives::{Group, Rank};
+use meshwork_testing::in_threads;
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::each;
 use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
 
 const KINDS: [Shard; 4] = [
@@ -25,22 +26,17 @@ const KINDS: [Shard; 4] = [
     Shard::Parameters,
 ];
 
-fn each<R: Send>(
-    workers: u32,
-    program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
-) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let start = |group: Group| {
-            scope.spawn(move || program(MultiWorkerMirroredStrategy::from_group(group).unwrap()))
-        };
-        let ranks: Vec<_> = Group::local(workers)
-            .unwrap()
-            .into_iter()
-            .map(start)
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
+/// Saves a model, and waits until it is written.
+fn save_whole<O: ElementWise>(
+    strategy: &mut MultiWorkerMirroredStrategy,
+    model: &mut ShardedModel<O>,
+    checkpoints: &ShardedCheckpoints,
+) {
+    let saved = strategy.run(|replica| {
+        model.save(replica, checkpoints)?;
+        model.finish_save(replica)
+    });
+    saved.unwrap();
 }
 
 /// A unit by the shapes of its parameters: those that are trained, and the frozen ones.

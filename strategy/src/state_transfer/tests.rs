@@ -2,7 +2,8 @@
 //! that are wrong.
 
 use std::sync::Mutex;
-use std::thread;
+
+use meshwork_testing::in_threads;
 
 use super::*;
 
@@ -11,13 +12,7 @@ const SMALL: usize = 8;
 
 /// Runs this on each rank of a group; the results are in the order of the ranks.
 fn among<R: Send>(world: u32, run: impl Fn(Group) -> R + Sync) -> Vec<R> {
-    let groups = Group::local(world).unwrap();
-    thread::scope(|scope| {
-        let threads: Vec<_> = (groups.into_iter())
-            .map(|group| scope.spawn(|| run(group)))
-            .collect();
-        (threads.into_iter().map(|thread| thread.join().unwrap())).collect()
-    })
+    in_threads(Group::local(world).unwrap(), run)
 }
 
 fn gift(givers: &[u32], world: u32) -> Gift {

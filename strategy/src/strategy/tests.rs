@@ -2,7 +2,6 @@
 //! that differ, copies that diverge, and weighted means over uneven batches.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use meshwork_cluster_resolver::{Cluster, ClusterSpec, SimpleResolver, TfConfigResolver};
 
@@ -10,21 +9,7 @@ use super::*;
 use crate::JobSecret;
 use crate::distributed::PerReplica;
 use crate::replica::ReplicaReduceOp;
-
-fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let ranks: Vec<_> = Group::local(world)
-            .unwrap()
-            .into_iter()
-            .map(|group| {
-                scope
-                    .spawn(move || program(MultiWorkerMirroredStrategy::from_group(group).unwrap()))
-            })
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
-}
+use crate::testing::each;
 
 #[test]
 fn every_worker_begins_with_the_chiefs_values() {

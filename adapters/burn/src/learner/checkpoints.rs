@@ -116,17 +116,17 @@ fn is_whole<R: Checkpoint>(folder: &Path, name: &str, epoch: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, thread};
+    use std::fs;
 
     use burn_core as burn;
     use burn_core::module::{Module, Param};
     use burn_core::tensor::{Device, Tensor};
     use burn_optim::SgdConfig;
     use burn_optim::lr_scheduler::exponential::ExponentialLrSchedulerConfig;
-    use meshwork_collectives::Group;
     use meshwork_strategy::MultiWorkerMirroredStrategy;
 
     use super::*;
+    use crate::testing::each;
 
     #[derive(Module, Debug)]
     struct Line {
@@ -150,26 +150,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let files = folder.path().join("checkpoint");
         let found = || {
-            thread::scope(|scope| {
-                let workers = Group::local(2).unwrap().into_iter().map(|group| {
-                    let folder = folder.path();
-                    scope.spawn(move || {
-                        let strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                        let chief = strategy.is_chief();
-                        let distributed = Distributed::new(strategy);
-                        // The others need no access for this.
-                        let folder = if chief { folder } else { Path::new("nowhere") };
-                        let last = distributed.last_checkpoint(folder).unwrap();
-                        distributed.leave().unwrap();
-                        last
-                    })
-                });
-                let workers: Vec<_> = workers.collect();
-                let mut found = workers.into_iter().map(|worker| worker.join().unwrap());
-                let chiefs = found.next().unwrap();
-                assert!(found.all(|other| other == chiefs));
-                chiefs
-            })
+            let found = each(2, |strategy| {
+                let chief = strategy.is_chief();
+                let distributed = Distributed::new(strategy);
+                // The others need no access for this.
+                let nowhere = Path::new("nowhere");
+                let folder = if chief { folder.path() } else { nowhere };
+                let last = distributed.last_checkpoint(folder).unwrap();
+                distributed.leave().unwrap();
+                last
+            });
+            assert_eq!(found[0], found[1]);
+            found[0]
         };
         assert_eq!(found(), None);
         fs::create_dir(&files).unwrap();

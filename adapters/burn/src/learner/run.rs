@@ -116,9 +116,7 @@ impl<M: LearnerModel> Default for Data<M> {
 
 impl<'a, M> Run<'a, M>
 where
-    M: LearnerModel,
-    <M as TrainStep>::Output: GatherOutput,
-    <M as InferenceStep>::Output: GatherOutput,
+    M: LearnerModel + TrainStep<Output: GatherOutput> + InferenceStep<Output: GatherOutput>,
 {
     pub(super) fn new(
         learner: Learner<M>,
@@ -214,9 +212,7 @@ where
 
 impl<M> Training for Run<'_, M>
 where
-    M: LearnerModel,
-    <M as TrainStep>::Output: GatherOutput,
-    <M as InferenceStep>::Output: GatherOutput,
+    M: LearnerModel + TrainStep<Output: GatherOutput> + InferenceStep<Output: GatherOutput>,
 {
     type Error = Error;
 

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::{fs, process, thread};
+use std::{fs, process};
 
 use burn_core::data::dataloader::batcher::Batcher;
 use burn_core::data::dataloader::{DataLoader, DataLoaderBuilder};
@@ -22,11 +22,11 @@ use burn_train::{
     EarlyStoppingStrategy, InferenceStep, Interrupter, Learner, RegressionOutput,
     SupervisedTraining, TrainOutput, TrainStep,
 };
-use meshwork_collectives::Group;
 use meshwork_strategy::{MultiWorkerMirroredStrategy, Rank};
 
 use super::Distributed;
 use crate::Error;
+use crate::testing::each;
 use seen::Seen;
 
 mod seen;
@@ -314,20 +314,10 @@ fn together(order: &[usize], workers: usize, batch: usize) -> Vec<usize> {
 
 /// Runs a job on workers that are threads, each with what `change` makes of it.
 fn run(job: &Job, workers: u32, change: impl Fn(Rank, &mut Job) + Sync) -> Vec<Ran> {
-    let groups = Group::local(workers).unwrap();
-    thread::scope(|scope| {
-        let change = &change;
-        let threads: Vec<_> = groups
-            .into_iter()
-            .map(|group| {
-                let mut job = job.clone();
-                change(group.rank(), &mut job);
-                let strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                scope.spawn(move || job.run(strategy))
-            })
-            .collect();
-        let ran = threads.into_iter().map(|thread| thread.join().unwrap());
-        ran.collect()
+    each(workers, |strategy| {
+        let mut job = job.clone();
+        change(strategy.rank(), &mut job);
+        job.run(strategy)
     })
 }
 

@@ -2,19 +2,17 @@
 //! stages, runs resumed from snapshots with the same bits, copies that diverge, and modules that
 //! are refused.
 
-use std::thread;
-
 use burn_core::module::{Module, Param, RunningState};
 use burn_core::tensor::{DType, Device, Tensor, TensorData};
 use burn_core::{self as burn};
 use burn_optim::{AdamConfig, GradientsParams, ModuleOptimizer, SgdConfig};
-use meshwork_collectives::Group;
 use meshwork_strategy::{
     CommunicationDtype, CommunicationOptions, Cursor, MultiWorkerMirroredStrategy, ReplicaContext,
     Snapshot, VariableSpec,
 };
 
 use super::MirroredParams;
+use crate::testing;
 use crate::{Error, restore_optimizer, save_optimizer};
 
 /// Two dense layers, the second of which adds what is not trained.
@@ -99,16 +97,9 @@ fn each<R: Send>(
     world: u32,
     program: impl Fn(MultiWorkerMirroredStrategy, f32) -> R + Sync,
 ) -> Vec<R> {
-    thread::scope(|scope| {
-        let program = &program;
-        let groups = Group::local(world).unwrap().into_iter().enumerate();
-        let ranks: Vec<_> = groups
-            .map(|(rank, group)| {
-                let strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                scope.spawn(move || program(strategy, rank as f32))
-            })
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    testing::each(world, |strategy| {
+        let rank = strategy.rank().number() as f32;
+        program(strategy, rank)
     })
 }
 

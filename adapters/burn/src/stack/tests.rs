@@ -1,14 +1,13 @@
 //! Models of units among threads: equal losses whatever is sharded, and those of burn's own
 //! optimizer on the whole model; frozen and tied parameters; a loss of a worker; files.
 
-use std::thread;
-
 use burn_core as burn;
 use burn_core::module::{Module, Param};
 use burn_core::tensor::{Device, Int, TensorData};
 use burn_optim::{AdamWConfig, GradientsParams};
 use meshwork_collectives::Group;
 use meshwork_strategy::sharded::{AdamW, Sgd, Shard};
+use meshwork_testing::in_threads;
 
 use super::*;
 use crate::testing::each;
@@ -291,26 +290,20 @@ fn goes_on(newcomers: u32) {
     let left = trained.into_iter().flatten().map(Some);
     let all: Vec<_> = left.chain((0..newcomers).map(|_| None)).collect();
     let groups = Group::local(2 + newcomers).unwrap();
-    let found: Vec<f32> = thread::scope(|scope| {
-        let start = |(group, old): (Group, Option<(_, ShardedUnits<AdamW>)>)| {
-            scope.spawn(move || {
-                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                let (_old, mut model) = match old {
-                    Some((old, model)) => (Some(old), model),
-                    None => {
-                        let optimizer = AdamW::new(0.05);
-                        let made = ShardedUnits::elastic(&strategy, units(), optimizer, sharding);
-                        (None, made.unwrap())
-                    }
-                };
-                assert_eq!(model.regroup(&mut strategy).unwrap(), Regrouped::Kept);
-                let losses = [1, 2].map(|at| step(&mut strategy, &mut model, at));
-                strategy.leave().unwrap();
-                losses[1]
-            })
+    let found = in_threads(groups.into_iter().zip(all), |(group, old)| {
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+        let (_old, mut model) = match old {
+            Some((old, model)) => (Some(old), model),
+            None => {
+                let optimizer = AdamW::new(0.05);
+                let made = ShardedUnits::elastic(&strategy, units(), optimizer, sharding);
+                (None, made.unwrap())
+            }
         };
-        let threads: Vec<_> = groups.into_iter().zip(all).map(start).collect();
-        threads.into_iter().map(|one| one.join().unwrap()).collect()
+        assert_eq!(model.regroup(&mut strategy).unwrap(), Regrouped::Kept);
+        let losses = [1, 2].map(|at| step(&mut strategy, &mut model, at));
+        strategy.leave().unwrap();
+        losses[1]
     });
     let expected = each(2 + newcomers, |mut strategy| {
         let optimizer = AdamW::new(0.05);

@@ -15,6 +15,13 @@ fn builder(vars: &VarMap) -> VarBuilder<'static> {
     VarBuilder::from_varmap(vars, DType::F32, &Device::Cpu)
 }
 
+/// Normalisation with one layer of two features.
+fn one_layer() -> (BatchNorms, BatchNorm) {
+    let norms = BatchNorms::new();
+    let layer = norms.layer(2, builder(&VarMap::new()).pp("a"));
+    (norms, layer.unwrap())
+}
+
 /// Numbers that are far from 0, of this shape.
 fn numbers(shape: &[usize], seed: f32) -> Tensor {
     let count: usize = shape.iter().product();
@@ -225,17 +232,13 @@ fn gradients_of_several_buckets_are_reduced_between_the_sums_of_layers() {
 #[test]
 fn without_synchronisation_workers_differ_until_they_have_the_chiefs() {
     each(2, |mut strategy| {
-        let vars = VarMap::new();
-        let norms = BatchNorms::new();
-        let layer = norms.layer(2, builder(&vars).pp("a")).unwrap();
+        let (norms, layer) = one_layer();
         let own = numbers(&[5, 2], strategy.rank().number() as f32);
         layer.forward_t(&own, true).unwrap();
         assert!(norms.verify(&mut strategy).is_err());
     });
     let running = each(2, |mut strategy| {
-        let vars = VarMap::new();
-        let norms = BatchNorms::new();
-        let layer = norms.layer(2, builder(&vars).pp("a")).unwrap();
+        let (norms, layer) = one_layer();
         let own = numbers(&[5, 2], strategy.rank().number() as f32);
         layer.forward_t(&own, true).unwrap();
         let before = norms.statistics().values();
@@ -270,9 +273,7 @@ fn candles_own_layer_makes_workers_differ() {
 
 #[test]
 fn a_step_that_failed_leaves_no_trace_and_snapshots_are_whole() {
-    let vars = VarMap::new();
-    let norms = BatchNorms::new();
-    let layer = norms.layer(2, builder(&vars).pp("a")).unwrap();
+    let (norms, layer) = one_layer();
     let step = |seed| layer.forward_t(&numbers(&[5, 2], seed), true).unwrap();
     step(1.0);
     norms.commit();
@@ -297,9 +298,7 @@ fn a_step_that_failed_leaves_no_trace_and_snapshots_are_whole() {
 
 #[test]
 fn what_cannot_be_normalised_is_named() {
-    let vars = VarMap::new();
-    let norms = BatchNorms::new();
-    let layer = norms.layer(2, builder(&vars).pp("a")).unwrap();
+    let (norms, layer) = one_layer();
     let refused = |x: &Tensor| layer.forward_t(x, true).unwrap_err().to_string();
     for shape in [&[4, 3][..], &[4]] {
         let error = refused(&numbers(shape, 0.0));
@@ -327,7 +326,7 @@ fn what_cannot_be_normalised_is_named() {
 
     let mut alone = MultiWorkerMirroredStrategy::alone().unwrap();
     norms.synchronize(&mut alone).unwrap();
-    let late = norms.layer(5, builder(&vars).pp("late")).unwrap();
+    let late = norms.layer(5, builder(&VarMap::new()).pp("late")).unwrap();
     let error = late.forward_t(&numbers(&[4, 5], 0.0), true).unwrap_err();
     assert!(error.to_string().contains("late is newer"), "{error}");
 }
@@ -335,9 +334,7 @@ fn what_cannot_be_normalised_is_named() {
 #[test]
 fn a_worker_that_ends_in_a_forward_pass_is_the_error_of_the_others() {
     each(2, |mut strategy| {
-        let vars = VarMap::new();
-        let norms = BatchNorms::new();
-        let layer = norms.layer(2, builder(&vars).pp("a")).unwrap();
+        let (norms, layer) = one_layer();
         norms.synchronize(&mut strategy).unwrap();
         if strategy.rank().index() == 1 {
             strategy.abort("out of data");

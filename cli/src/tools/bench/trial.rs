@@ -196,9 +196,8 @@ impl DerefMut for Memory {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use clap::{Parser, ValueEnum};
+    use meshwork_testing::in_threads;
 
     use super::*;
 
@@ -250,14 +249,10 @@ mod tests {
     fn one_element_that_is_wrong_in_one_bit_is_counted_after_every_operation() {
         for operation in Operation::value_variants() {
             let groups = Group::local(3).unwrap();
-            thread::scope(|scope| {
-                for mut group in groups {
-                    let me = group.rank();
-                    scope.spawn(move || {
-                        with_one_changed(*operation, me, &mut group);
-                        group.leave().unwrap();
-                    });
-                }
+            in_threads(groups, |mut group| {
+                let me = group.rank();
+                with_one_changed(*operation, me, &mut group);
+                group.leave().unwrap();
             });
         }
     }

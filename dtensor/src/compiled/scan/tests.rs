@@ -6,8 +6,7 @@ use meshwork_layout::Layout;
 use ndarray::ArrayD;
 
 use super::*;
-use crate::tape::tests::{context, mesh};
-use crate::testing::clients;
+use crate::testing::{clients, context, mesh};
 use crate::{Context, DTensor, Tape, compile};
 
 type Tensor = DTensor<f64>;

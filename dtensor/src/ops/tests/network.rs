@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use meshwork_accel_cpu::CpuAccelerator;
-use meshwork_core::{CreateMesh, DimName};
+use meshwork_core::{Client, CreateMesh, DimName, Mesh};
 use meshwork_layout::ShardingSpec;
 use meshwork_layout::ops::naive::{Tensor, whole};
 use meshwork_layout::ops::{
@@ -16,7 +16,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::clients;
-use crate::{Backend, DeviceType};
+use crate::{Backend, Context, DeviceType};
 
 /// Choices at random.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
-use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 use meshwork_strategy::JobSecret;
+use meshwork_testing::free_addresses;
 use serde_json::Value;
 
 /// The digits that come with the example, of which each batch has another loss.
@@ -78,9 +78,7 @@ fn steps(log: &Path) -> Vec<(u64, f64)> {
 fn two_workers_become_five_and_two_again_with_the_losses_of_one() {
     let folder = tempfile::tempdir().expect("a new folder");
     let secret = JobSecret::generate().expect("random bytes");
-    // Both are held until there are two, or the system would offer the same one again.
-    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a free port"));
-    let addresses = sockets.map(|socket| socket.local_addr().expect("an address").to_string());
+    let addresses = free_addresses(2);
     let worker = |log: &str, name: &str, value: &str| {
         let mut command = mnist(folder.path(), log);
         command

@@ -5,7 +5,7 @@ use meshwork_layout::ops::{Convolution, Padding, Pool, Pooling, Windows};
 use meshwork_layout::{Layout, UNSHARDED};
 use ndarray::{ArrayD, Axis};
 
-use super::{Variable, VariableSet, devices, loss};
+use super::{Variable, VariableSet, devices, in_one_module, loss};
 use crate::numbers;
 
 /// Images and a filter.
@@ -104,12 +104,7 @@ fn agrees<T: Float>(
     let mut step = compile(|(): &mut (), given: &Pair<T>| function(given));
     let expected = step.call(&mut (), given).unwrap();
     let found = step.call(&mut (), given).unwrap();
-    let program = step.program().unwrap();
-    assert_eq!(
-        (program.modules(), program.steps_apart()),
-        (1, 0),
-        "{program}"
-    );
+    let program = in_one_module(step.program());
     for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
         let (found, expected) = (found.to_host().unwrap(), expected.to_host().unwrap());
         assert_eq!(found.shape(), expected.shape());
@@ -187,12 +182,7 @@ fn indices_of_the_largest_are_the_first_and_nan_is_none_but_in_front() {
     });
     let expected = step.call(&mut (), &given).unwrap();
     let found = step.call(&mut (), &given).unwrap();
-    let program = step.program().unwrap();
-    assert_eq!(
-        (program.modules(), program.steps_apart()),
-        (1, 0),
-        "{program}"
-    );
+    in_one_module(step.program());
     for (found, expected) in found.iter().zip(&expected) {
         assert_eq!(
             found.to_host().unwrap(),
@@ -226,12 +216,7 @@ fn rows_of_a_table_that_is_cut_by_rows_are_looked_up_in_a_module() {
     let given = (table, chosen);
     let expected = step.call(&mut (), &given).unwrap();
     let found = step.call(&mut (), &given).unwrap();
-    let program = step.program().unwrap();
-    assert_eq!(
-        (program.modules(), program.steps_apart()),
-        (1, 0),
-        "{program}"
-    );
+    in_one_module(step.program());
     assert_eq!(found.0.to_host().unwrap(), expected.0.to_host().unwrap());
     assert_eq!(found.1.to_host().unwrap(), expected.1.to_host().unwrap());
     let whole = numbers::<f32>(&[8, 3], 4);
@@ -327,12 +312,7 @@ fn a_convolutional_network_learns_in_one_module_of_one_and_of_four_devices() {
                 "{found} and not {expected}"
             );
         }
-        let program = step.program().unwrap();
-        assert_eq!(
-            (program.modules(), program.steps_apart()),
-            (1, 0),
-            "{program}"
-        );
+        in_one_module(step.program());
         assert_eq!(
             uploaded[2..],
             [0, 0, 0],

@@ -2,13 +2,12 @@
 //! make a mesh together, lay tensors out anew, reduce them and part. Clients are threads here;
 //! processes do the same in a test of their own.
 
-use std::thread;
-
 use meshwork_collectives::Group;
 use meshwork_core::{CreateMesh, Mesh};
 use meshwork_dtensor::{CLIENT_ID, JOBS};
 use meshwork_dtensor::{Config, Context, DTensor, DeviceCounts, DeviceType, Environment, Error};
 use meshwork_layout::Layout;
+use meshwork_testing::in_threads;
 use ndarray::ArrayD;
 use serde_json::{Value, json};
 
@@ -22,14 +21,8 @@ pub(super) fn judge(case: &Value) -> Verdict {
     let count = u32::try_from(size(&input["clients"])).expect("a few clients");
     let expected = list(&case["expect"]["clients"]);
     let groups = Group::local(count).expect("a group of threads");
-    let problems: Vec<Option<String>> = thread::scope(|threads| {
-        let judged =
-            |(group, expected)| threads.spawn(move || judge_client(input, group, expected));
-        let started: Vec<_> = groups.into_iter().zip(expected).map(judged).collect();
-        let ended = started.into_iter().map(|thread| thread.join());
-        ended
-            .map(|ended| ended.expect("a client that does not panic"))
-            .collect()
+    let problems = in_threads(groups.into_iter().zip(expected), |(group, expected)| {
+        judge_client(input, group, expected)
     });
     match problems.into_iter().flatten().next() {
         Some(problem) => Verdict::Failed(problem),

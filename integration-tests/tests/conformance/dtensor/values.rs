@@ -6,6 +6,7 @@ use meshwork_layout::Layout;
 use ndarray::{ArrayD, ArrayViewD, Axis};
 use serde_json::{Value, json};
 
+use crate::lists;
 use crate::mesh::answers::{integer, text};
 
 /// One process with eight CPUs, as TensorFlow was run.
@@ -53,25 +54,8 @@ pub(super) fn numbered<T: Scalar>(shape: &[usize]) -> ArrayD<T> {
 
 /// The array that nested lists are; none if they are no array of numbers.
 pub(super) fn array<T: Scalar>(value: &Value) -> Option<ArrayD<T>> {
-    let mut shape = Vec::new();
-    let mut level = value;
-    while let Some(list) = level.as_array() {
-        shape.push(list.len());
-        level = list.first().unwrap_or(&Value::Null);
-    }
-    let mut elements = Vec::new();
-    flatten(value, &mut elements)?;
-    ArrayD::from_shape_vec(shape, elements).ok()
-}
-
-fn flatten<T: Scalar>(value: &Value, elements: &mut Vec<T>) -> Option<()> {
-    let number = match value {
-        Value::Array(list) => return list.iter().try_for_each(|value| flatten(value, elements)),
-        Value::Bool(truth) => f64::from(u8::from(*truth)),
-        number => number.as_f64()?,
-    };
-    elements.push(T::from_f64(number));
-    Some(())
+    let elements = lists::numbers(value)?.into_iter().map(T::from_f64);
+    ArrayD::from_shape_vec(lists::shape(value), elements.collect()).ok()
 }
 
 /// The nested lists that an array is.

@@ -6,6 +6,8 @@ use meshwork_layout::ops::TensorLayout;
 use meshwork_layout::ops::naive::Tensor;
 use serde_json::Value;
 
+use crate::lists;
+
 /// What TensorFlow was asked.
 pub(super) struct Case {
     pub(super) op: String,
@@ -77,23 +79,8 @@ fn elements(operand: &Value) -> impl Iterator<Item = f64> + use<> {
 
 /// A tensor written as nested lists.
 pub(super) fn tensor(value: &Value) -> Tensor {
-    let mut shape = Vec::new();
-    let mut level = value;
-    while let Some(list) = level.as_array() {
-        shape.push(list.len());
-        level = list.first().unwrap_or(&Value::Null);
-    }
-    let mut values = Vec::new();
-    flatten(value, &mut values);
-    Tensor::new(shape, values)
-}
-
-fn flatten(value: &Value, values: &mut Vec<f64>) {
-    match value {
-        Value::Array(list) => list.iter().for_each(|value| flatten(value, values)),
-        Value::Bool(truth) => values.push(f64::from(*truth)),
-        number => values.push(number.as_f64().expect("a number")),
-    }
+    let numbers = lists::numbers(value).expect("numbers");
+    Tensor::new(lists::shape(value), numbers)
 }
 
 pub(super) fn text(value: &Value) -> &str {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::read::{list, number, numbers, text, told};
 use crate::deviations::{Deviation, relayout};
 use crate::harness::Verdict;
+use crate::lists;
 use crate::not_askable::ONE_PROCESS;
 
 pub(super) fn judge(case: &Value) -> Verdict {
@@ -234,11 +235,7 @@ fn stored(number: f64, input: &Value) -> f64 {
 }
 
 fn flat(value: &Value) -> Vec<f64> {
-    match value {
-        Value::Array(values) => values.iter().flat_map(flat).collect(),
-        Value::Bool(value) => vec![f64::from(u8::from(*value))],
-        other => vec![other.as_f64().expect("a recorded number")],
-    }
+    lists::numbers(value).expect("recorded numbers")
 }
 
 /// TensorFlow refuses what was carried out here.

@@ -1,14 +1,15 @@
 //! Single operations among the threads of a process, and what ends them.
 
 use std::sync::Barrier;
-use std::thread;
 use std::time::Duration;
 
 use meshwork_collectives::{
     Element, Group, GroupConfig, JobSecret, OperationError, Rank, ReduceOp, f16,
 };
+use meshwork_testing::in_threads;
 use serde_json::{Value, json};
 
+use super::numbers::flat;
 use crate::harness::Verdict;
 use crate::not_askable::KEYS;
 
@@ -237,22 +238,7 @@ fn judge_sizes() -> Verdict {
 
 fn each<R: Send>(world: u32, program: impl Fn(&mut Group) -> R + Sync) -> Vec<R> {
     let groups = Group::local(world).expect("a few threads");
-    thread::scope(|scope| {
-        let program = &program;
-        let run = |mut group: Group| scope.spawn(move || program(&mut group));
-        let threads: Vec<_> = groups.into_iter().map(run).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"))
-            .collect()
-    })
-}
-
-fn flat(value: &Value) -> Vec<f64> {
-    match value {
-        Value::Array(values) => values.iter().flat_map(flat).collect(),
-        number => vec![number.as_f64().unwrap_or(f64::NAN)],
-    }
+    in_threads(groups, |mut group| program(&mut group))
 }
 
 #[test]

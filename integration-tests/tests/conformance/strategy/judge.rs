@@ -7,6 +7,7 @@ use super::mirrored::op;
 use super::numbers::same;
 use crate::deviations::{Deviation, strategy};
 use crate::harness::Verdict;
+use crate::lists::shape;
 use crate::not_askable::TYPES;
 
 /// Answers beside the recorded ones: what cannot be asked is an error, as a program that asks it
@@ -63,17 +64,6 @@ fn is_integer_mean(input: &Value) -> bool {
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
-}
-
-/// The lengths of nested lists.
-fn shape(value: &Value) -> Vec<usize> {
-    let mut shape = Vec::new();
-    let mut inside = value;
-    while let Some(list) = inside.as_array() {
-        shape.push(list.len());
-        inside = list.first().unwrap_or(&Value::Null);
-    }
-    shape
 }
 
 /// The rule by which ours answers what TensorFlow refuses, if the answer is what the rule says.

@@ -2,8 +2,10 @@
 
 use meshwork_collectives::{bf16, f16};
 use meshwork_strategy::Value as Number;
-use ndarray::{ArrayD, IxDyn};
+use ndarray::ArrayD;
 use serde_json::{Value, json};
+
+use crate::lists::shape;
 
 /// A number type under the name that TensorFlow gives it.
 pub(super) trait Named: Number {
@@ -75,16 +77,10 @@ macro_rules! with_type {
 }
 pub(super) use with_type;
 
-/// Nested lists as an array; empty lists have no more dimensions than can be seen.
+/// Nested lists as an array.
 pub(super) fn array<T: Named>(value: &Value) -> ArrayD<T> {
-    let mut shape = Vec::new();
-    let mut inside = value;
-    while let Some(list) = inside.as_array() {
-        shape.push(list.len());
-        inside = list.first().unwrap_or(&Value::Null);
-    }
     let elements = flat(value).into_iter().map(T::from_f64).collect();
-    ArrayD::from_shape_vec(IxDyn(&shape), elements).expect("lists of equal length")
+    ArrayD::from_shape_vec(shape(value), elements).expect("lists of equal length")
 }
 
 /// All numbers in order.

@@ -1,25 +1,18 @@
 //! Workers of a cluster with names and addresses, connected with each other over the loopback.
 
-use std::net::UdpSocket;
-use std::thread;
-
 use meshwork_cluster_resolver::multi_worker::coordination_leader;
 use meshwork_strategy::{
     CommunicationOptions, Error, JobSecret, MultiWorkerMirroredStrategy, TfConfigResolver,
 };
+use meshwork_testing::{free_addresses, in_threads};
 use serde_json::{Value, json};
 
 /// What each worker says of itself.
 pub(super) fn properties(jobs: &[(String, u64)], replicas: usize) -> Result<Vec<Value>, Error> {
     let secret = JobSecret::generate()?;
     let workers: u64 = jobs.iter().map(|(_, count)| count).sum();
-    // Held until all are known, or the system would offer one twice.
-    let sockets: Vec<UdpSocket> = (0..workers)
-        .map(|_| UdpSocket::bind("127.0.0.1:0").expect("a port"))
-        .collect();
-    let mut addresses = sockets
-        .iter()
-        .map(|socket| socket.local_addr().expect("bound").to_string());
+    let workers = usize::try_from(workers).expect("a few");
+    let mut addresses = free_addresses(workers).into_iter();
     let cluster: Value = jobs
         .iter()
         .map(|(job, count)| {
@@ -31,23 +24,13 @@ pub(super) fn properties(jobs: &[(String, u64)], replicas: usize) -> Result<Vec<
         })
         .collect::<serde_json::Map<_, _>>()
         .into();
-    drop(addresses);
-    drop(sockets);
     let tasks = jobs
         .iter()
         .flat_map(|(job, count)| (0..*count).map(move |index| (job, index)));
-    thread::scope(|scope| {
-        let (cluster, secret) = (&cluster, &secret);
-        let threads: Vec<_> = tasks
-            .map(|(job, index)| {
-                scope.spawn(move || of_worker(cluster, job, index, secret.clone(), replicas))
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"))
-            .collect()
-    })
+    let answers = in_threads(tasks, |(job, index)| {
+        of_worker(&cluster, job, index, secret.clone(), replicas)
+    });
+    answers.into_iter().collect()
 }
 
 fn of_worker(

@@ -1,12 +1,11 @@
 //! Several workers, each with one or two replicas: threads that meet as processes do.
 
-use std::thread;
-
 use meshwork_collectives::Group;
 use meshwork_strategy::{
     Aggregation, Error, MultiWorkerMirroredStrategy, PerReplica, ReplicaReduceOp, SumOrder,
     Synchronization, VariablePolicy,
 };
+use meshwork_testing::in_threads;
 use ndarray::{ArrayD, arr0};
 use serde_json::{Value, json};
 
@@ -52,23 +51,12 @@ fn each<R: Send>(
 ) -> Vec<R> {
     let workers: u64 = jobs.iter().map(|(_, count)| count).sum();
     let groups = Group::local(u32::try_from(workers).expect("a few")).expect("threads");
-    let run = |group| {
+    in_threads(groups, |group| {
         let mut strategy = MultiWorkerMirroredStrategy::from_group(group)
             .and_then(|strategy| strategy.with_local_replicas(replicas))
             .expect("a few replicas")
             .with_sum_order(SumOrder::TensorFlowRing);
         program(&mut strategy)
-    };
-    thread::scope(|scope| {
-        let run = &run;
-        let threads: Vec<_> = groups
-            .into_iter()
-            .map(|group| scope.spawn(move || run(group)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"))
-            .collect()
     })
 }
 

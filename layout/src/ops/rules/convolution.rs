@@ -14,7 +14,7 @@
 
 use super::super::rule::{Axis, Disagreement, Kind, Place, Rule, along, coarsely};
 use super::super::{Convolution, OpError, Pool};
-use super::{check_entries, check_rank, check_size};
+use super::{check_entries, check_rank, check_shape, check_size};
 use crate::PartialReduction;
 
 const SUM: Kind = Kind::Reduced(PartialReduction::Sum);
@@ -110,7 +110,6 @@ pub(super) fn pool_gradient(
     of: &Pool,
 ) -> Result<Rule, OpError> {
     let output = pooled(op, input, of)?;
-    check_rank(op, 1, upstream, output.len())?;
     check_shape(op, 1, upstream, &output)?;
     let mut rule = Rule::new(op);
     let axes = pool_axes(&mut rule, of.windows.axes());
@@ -255,16 +254,4 @@ fn equal_groups(op: &'static str, channels: usize, groups: usize) -> Result<usiz
             groups,
         }),
     }
-}
-
-fn check_shape(
-    op: &'static str,
-    operand: usize,
-    found: &[usize],
-    expected: &[usize],
-) -> Result<(), OpError> {
-    for (axis, (&found, &expected)) in found.iter().zip(expected).enumerate() {
-        check_size(op, operand, axis, found, expected)?;
-    }
-    Ok(())
 }

@@ -2,7 +2,8 @@
 
 use super::super::rule::{Axis, Disagreement, Kind, Rule, along};
 use super::super::{OpError, Parts};
-use super::{check_rank, check_size, resolve};
+use super::reduce::whole_along;
+use super::{check_rank, check_shape, check_size, resolve};
 
 /// The axis of the join takes part in the choice of cuts, and is whole in the end.
 pub(super) fn concat(op: &'static str, shapes: &[&[usize]], axis: isize) -> Result<Rule, OpError> {
@@ -20,16 +21,7 @@ pub(super) fn concat(op: &'static str, shapes: &[&[usize]], axis: isize) -> Resu
         total = longer.ok_or(OpError::TooLarge { op })?;
     }
     let mut rule = Rule::new(op);
-    let kind = |axis: usize| {
-        if axis == joined {
-            Kind::Whole
-        } else {
-            Kind::Apart
-        }
-    };
-    let axes: Vec<Axis> = (0..first.len())
-        .map(|axis| along(rule.factor(kind(axis))))
-        .collect();
+    let axes = rule.axes(first.len(), &[joined], Kind::Whole);
     for _ in shapes {
         rule.operand(axes.iter().copied());
     }
@@ -43,10 +35,7 @@ pub(super) fn stack(op: &'static str, shapes: &[&[usize]], axis: isize) -> Resul
     let first = shapes[0];
     let new = resolve(op, axis, first.len() + 1)?;
     for (operand, shape) in shapes.iter().enumerate() {
-        check_rank(op, operand, shape, first.len())?;
-        for (axis, (&size, &expected)) in shape.iter().zip(first).enumerate() {
-            check_size(op, operand, axis, size, expected)?;
-        }
+        check_shape(op, operand, shape, first)?;
     }
     let mut rule = Rule::new(op);
     let leading = rule.ranked_factor(Kind::Apart, Disagreement::Neither, 0);
@@ -78,16 +67,7 @@ pub(super) fn split(
         parts: parts.clone(),
     })?;
     let mut rule = Rule::new(op);
-    let kind = |place: usize| {
-        if place == axis {
-            Kind::Uncut
-        } else {
-            Kind::Apart
-        }
-    };
-    let axes: Vec<Axis> = (0..shape.len())
-        .map(|place| along(rule.factor(kind(place))))
-        .collect();
+    let axes = rule.axes(shape.len(), &[axis], Kind::Uncut);
     rule.operand(axes.iter().copied());
     for size in sizes {
         let mut shape = shape.to_vec();
@@ -114,10 +94,7 @@ fn part_sizes(size: usize, parts: &Parts) -> Option<Vec<usize>> {
 
 pub(super) fn unstack(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, OpError> {
     let axis = resolve(op, axis, shape.len())?;
-    let mut rule = Rule::new(op);
-    let mut axes: Vec<Axis> = rule.apart(shape.len()).into_iter().map(along).collect();
-    axes[axis] = None;
-    rule.operand(axes.iter().copied());
+    let (mut rule, mut axes) = whole_along(op, shape, axis);
     axes.remove(axis);
     let mut each = shape.to_vec();
     each.remove(axis);

@@ -1,9 +1,9 @@
 //! Normalisation, embeddings, attention and activations.
 
-use super::super::rule::{Axis, Clashes, Disagreement, Kind, Rule, along};
+use super::super::rule::{Clashes, Disagreement, Kind, Rule, along};
 use super::super::{Moments, Normalization, OpError, Real};
 use super::pointwise::{aligned, broadcast, elementwise};
-use super::{check_rank, check_rank_of_at_least, check_size, resolve_all};
+use super::{check_rank, check_rank_of_at_least, check_shape, check_size, resolve_all};
 use crate::PartialReduction;
 
 /// The mean comes before the variance, for which it is needed.
@@ -15,16 +15,7 @@ pub(super) fn normalize(
     by.epsilon.check_positive(op, "epsilon")?;
     let gone = resolve_all(op, &by.axes, shape.len())?;
     let mut rule = Rule::new(op);
-    let kind = |axis: usize| {
-        if gone.contains(&axis) {
-            Kind::Joint
-        } else {
-            Kind::Apart
-        }
-    };
-    let axes: Vec<Axis> = (0..shape.len())
-        .map(|axis| along(rule.factor(kind(axis))))
-        .collect();
+    let axes = rule.axes(shape.len(), &gone, Kind::Joint);
     rule.within = match by.moments {
         Moments::MeanAndVariance => &[PartialReduction::Sum, PartialReduction::Sum],
         Moments::MeanSquare => &[PartialReduction::Sum],
@@ -72,11 +63,7 @@ pub(super) fn embedding_gradient(
     [table, indices, upstream]: [&[usize]; 3],
 ) -> Result<Rule, OpError> {
     check_rank(op, 0, table, 2)?;
-    check_rank(op, 2, upstream, indices.len() + 1)?;
-    let expected = indices.iter().chain(&table[1..]);
-    for (axis, (&size, &expected)) in upstream.iter().zip(expected).enumerate() {
-        check_size(op, 2, axis, size, expected)?;
-    }
+    check_shape(op, 2, upstream, &[indices, &table[1..]].concat())?;
     let mut rule = Rule::new(op);
     rule.clashes = Clashes::Won;
     let rows = rule.ranked_factor(Kind::Apart, Disagreement::First, 1);
@@ -129,16 +116,7 @@ pub(super) fn rotary(op: &'static str, shape: &[usize], base: Real) -> Result<Ru
         return Err(OpError::OddSize { op, axis, size });
     }
     let mut rule = Rule::new(op);
-    let kind = |axis| {
-        if axis == last {
-            Kind::Recut
-        } else {
-            Kind::Apart
-        }
-    };
-    let axes: Vec<Axis> = (0..shape.len())
-        .map(|axis| along(rule.factor(kind(axis))))
-        .collect();
+    let axes = rule.axes(shape.len(), &[last], Kind::Recut);
     rule.operand(axes.iter().copied());
     rule.result(shape.iter().copied(), axes);
     Ok(rule)

@@ -2,7 +2,7 @@
 
 use super::super::rule::{Axis, Clashes, Disagreement, Kind, Rule, along};
 use super::super::{Labels, OpError, ReducedAxes, Reducer};
-use super::{check_rank, check_rank_of_at_least, check_size, resolve, resolve_all};
+use super::{check_rank_of_at_least, check_shape, resolve, resolve_all};
 use crate::PartialReduction;
 
 pub(super) fn reduce(
@@ -55,7 +55,7 @@ pub(super) fn scan(op: &'static str, shape: &[usize], axis: isize) -> Result<Rul
 }
 
 /// A rule with an operand of which one axis is needed whole, and the axes of that operand.
-fn whole_along(op: &'static str, shape: &[usize], whole: usize) -> (Rule, Vec<Axis>) {
+pub(super) fn whole_along(op: &'static str, shape: &[usize], whole: usize) -> (Rule, Vec<Axis>) {
     let mut rule = Rule::new(op);
     let factors = rule.apart(shape.len()).into_iter();
     let axes: Vec<Axis> = factors
@@ -69,16 +69,7 @@ fn whole_along(op: &'static str, shape: &[usize], whole: usize) -> (Rule, Vec<Ax
 pub(super) fn softmax(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, OpError> {
     let classes = resolve(op, axis, shape.len())?;
     let mut rule = Rule::new(op);
-    let kind = |axis: usize| {
-        if axis == classes {
-            Kind::Joint
-        } else {
-            Kind::Apart
-        }
-    };
-    let axes: Vec<Axis> = (0..shape.len())
-        .map(|axis| along(rule.factor(kind(axis))))
-        .collect();
+    let axes = rule.axes(shape.len(), &[classes], Kind::Joint);
     rule.within = &[PartialReduction::Max, PartialReduction::Sum];
     rule.operand(axes.iter().copied());
     rule.result(shape.iter().copied(), axes);
@@ -98,10 +89,7 @@ pub(super) fn cross_entropy(
         Labels::Dense => logits,
         Labels::Sparse => &logits[..classes],
     };
-    check_rank(op, 1, labels, labelled.len())?;
-    for (axis, (&size, &expected)) in labels.iter().zip(labelled).enumerate() {
-        check_size(op, 1, axis, size, expected)?;
-    }
+    check_shape(op, 1, labels, labelled)?;
     let mut rule = Rule::new(op);
     rule.clashes = Clashes::Won;
     rule.within = &[

@@ -1,11 +1,8 @@
 //! Steps over inputs of unequal length: weights, epochs resumed with another number of workers, and
 //! cursors that are refused.
 
-use std::thread;
-
-use meshwork_collectives::Group;
-
 use super::*;
+use crate::testing::each;
 
 fn numbers(samples: usize, batch: usize) -> Input<Vec<usize>> {
     Input::batches(move |_| {
@@ -22,27 +19,16 @@ fn take(
     from: Cursor,
     steps: usize,
 ) -> Vec<(Vec<StepShards<Vec<usize>>>, Cursor)> {
-    thread::scope(|scope| {
-        let worker = |group: Group| {
-            let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-            let mut batches = strategy.distribute_batches(input, policy, from).unwrap();
-            let mut taken = Vec::new();
-            while taken.len() < steps
-                && let Some(share) = batches.next_step(&mut strategy).unwrap()
-            {
-                taken.push(share);
-            }
-            strategy.leave().unwrap();
-            (taken, batches.cursor())
-        };
-        let groups = Group::local(workers).unwrap().into_iter();
-        let threads: Vec<_> = groups
-            .map(|group| scope.spawn(move || worker(group)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
+    each(workers, |mut strategy| {
+        let mut batches = strategy.distribute_batches(input, policy, from).unwrap();
+        let mut taken = Vec::new();
+        while taken.len() < steps
+            && let Some(share) = batches.next_step(&mut strategy).unwrap()
+        {
+            taken.push(share);
+        }
+        strategy.leave().unwrap();
+        (taken, batches.cursor())
     })
 }
 

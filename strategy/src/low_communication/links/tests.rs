@@ -1,9 +1,7 @@
 //! What counts as slow, and a training that measures its links again.
 
-use std::net::UdpSocket;
-use std::thread;
-
 use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank, Transport};
+use meshwork_testing::{free_addresses, in_threads};
 
 use super::super::exchange::{self, How};
 use super::super::rounds::Contribution;
@@ -28,25 +26,15 @@ fn a_fragment_is_slow_beside_its_own_fastest_exchange_only() {
 /// Whether an exchange is slow on ranks that have these limits.
 fn is_slow(limits: &[Option<Duration>]) -> Vec<bool> {
     let groups = Group::local(u32::try_from(limits.len()).unwrap()).unwrap();
-    thread::scope(|scope| {
-        let exchange = |(mut group, limit): (Group, Option<Duration>)| {
-            let how = How {
-                residual: &[],
-                compression: None,
-                limit,
-            };
-            let outcome = exchange::carry_out(&mut group, &Contribution::none(5), how);
-            group.leave().unwrap();
-            outcome.sealed.unwrap().is_slow
+    in_threads(groups.into_iter().zip(limits), |(mut group, limit)| {
+        let how = How {
+            residual: &[],
+            compression: None,
+            limit: *limit,
         };
-        let ranks = groups.into_iter().zip(limits.iter().copied());
-        let threads: Vec<_> = ranks
-            .map(|rank| scope.spawn(move || exchange(rank)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
+        let outcome = exchange::carry_out(&mut group, &Contribution::none(5), how);
+        group.leave().unwrap();
+        outcome.sealed.unwrap().is_slow
     })
 }
 
@@ -63,27 +51,12 @@ fn each_over_quic<R: Send>(
     world: u32,
     program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
 ) -> Vec<R> {
-    let sockets: Vec<_> = (0..world)
-        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let address = |socket: &UdpSocket| socket.local_addr().unwrap().to_string();
-    let members: Vec<String> = sockets.iter().map(address).collect();
-    drop(sockets);
+    let members = free_addresses(world as usize);
     let secret = JobSecret::generate().unwrap();
-    thread::scope(|scope| {
-        let (members, secret, program) = (&members, &secret, &program);
-        let worker = |rank| {
-            scope.spawn(move || {
-                let config = GroupConfig::new(members.clone(), rank, secret.clone()).unwrap();
-                let group = Group::connect(&config.with_transport(Transport::Quic)).unwrap();
-                program(MultiWorkerMirroredStrategy::from_group(group).unwrap())
-            })
-        };
-        let workers: Vec<_> = Rank::all(world).map(worker).collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap())
-            .collect()
+    in_threads(Rank::all(world), |rank| {
+        let config = GroupConfig::new(members.clone(), rank, secret.clone()).unwrap();
+        let group = Group::connect(&config.with_transport(Transport::Quic)).unwrap();
+        program(MultiWorkerMirroredStrategy::from_group(group).unwrap())
     })
 }
 

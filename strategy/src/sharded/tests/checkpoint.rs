@@ -92,10 +92,7 @@ fn any_number_of_workers_loads_what_any_number_has_saved() {
                 Momentum::new(0.1, 0.9),
             );
             Run::new(Shard::Parameters, saved).step(&mut strategy, &mut model, &units);
-            strategy
-                .run(|replica| model.save(replica, &checkpoints))
-                .unwrap();
-            strategy.run(|replica| model.finish_save(replica)).unwrap();
+            save_whole(&mut strategy, &mut model, &checkpoints);
             parameters(&mut strategy, &mut model, &units)
         });
         let read = each(loaded, |mut strategy| {
@@ -123,10 +120,7 @@ fn every_file_is_a_safetensors_file_of_rows_by_name() {
     let checkpoints = ShardedCheckpoints::new(folder.path());
     each(2, |mut strategy| {
         let mut model = model(&mut strategy, Shard::Parameters, &units, AdamW::new(0.1));
-        strategy
-            .run(|replica| model.save(replica, &checkpoints))
-            .unwrap();
-        strategy.run(|replica| model.finish_save(replica)).unwrap();
+        save_whole(&mut strategy, &mut model, &checkpoints);
     });
     let files = fs::read_dir(folder.path())
         .unwrap()
@@ -174,10 +168,7 @@ fn a_checkpoint_of_another_model_is_refused_with_all_that_differs() {
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
     let saved_units = unit_of(&[&[4, 2], &[3]]);
     let mut saved = model(&mut strategy, Shard::Nothing, &saved_units, Sgd::new(0.1));
-    strategy
-        .run(|replica| saved.save(replica, &checkpoints))
-        .unwrap();
-    strategy.run(|replica| saved.finish_save(replica)).unwrap();
+    save_whole(&mut strategy, &mut saved, &checkpoints);
     let other = unit_of(&[&[4, 3], &[3], &[1]]);
     let mut other = model(&mut strategy, Shard::Nothing, &other, Sgd::new(0.1));
     let error = strategy
@@ -217,10 +208,7 @@ fn bytes_that_were_not_saved_are_named() {
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
     let units = unit_of(&[&[4, 2], &[3]]);
     let mut saved = model(&mut strategy, Shard::Nothing, &units, Sgd::new(0.1));
-    strategy
-        .run(|replica| saved.save(replica, &checkpoints))
-        .unwrap();
-    strategy.run(|replica| saved.finish_save(replica)).unwrap();
+    save_whole(&mut strategy, &mut saved, &checkpoints);
     let files = fs::read_dir(folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().path());
@@ -301,10 +289,7 @@ fn at_every_call_and_after_every_crash_the_old_save_or_the_new_one_is_loaded() {
                 let run = Run::new(Shard::Gradients, 2);
                 let mut model = model(&mut strategy, Shard::Gradients, &units, Sgd::new(0.1));
                 run.step(&mut strategy, &mut model, &units);
-                strategy
-                    .run(|replica| model.save(replica, &on(&disk)))
-                    .unwrap();
-                strategy.run(|replica| model.finish_save(replica)).unwrap();
+                save_whole(&mut strategy, &mut model, &on(&disk));
                 if strategy.is_chief() {
                     disk.fail_at(call, fault);
                 }

@@ -222,10 +222,7 @@ fn a_model_loads_what_lent_variables_have_saved_and_the_reverse() {
         });
         let read = read.unwrap().into_first();
         run.step(&mut strategy, &mut model, units);
-        strategy
-            .run(|replica| model.save(replica, &checkpoints))
-            .unwrap();
-        strategy.run(|replica| model.finish_save(replica)).unwrap();
+        save_whole(&mut strategy, &mut model, &checkpoints);
         read
     });
     assert!(by_model.iter().all(|values| *values == saved[0]));

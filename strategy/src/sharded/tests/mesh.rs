@@ -2,9 +2,9 @@
 //! bits whatever is sharded; hosts; files; groups that do not fit.
 
 use std::fs;
-use std::net::UdpSocket;
 
 use meshwork_collectives::{GroupConfig, JobSecret};
+use meshwork_testing::free_addresses;
 
 use super::*;
 use crate::ShardGroupError;
@@ -101,10 +101,7 @@ fn the_first_copy_is_saved_and_any_workers_load_it() {
         let mut model =
             ShardedModel::new(&mut strategy, run.sharding, &units, optimizer, initial).unwrap();
         run.step(&mut strategy, &mut model, &units);
-        strategy
-            .run(|replica| model.save(replica, &checkpoints))
-            .unwrap();
-        strategy.run(|replica| model.finish_save(replica)).unwrap();
+        save_whole(&mut strategy, &mut model, &checkpoints);
         let values = whole(&mut strategy, &mut model);
         strategy.leave().unwrap();
         values
@@ -134,56 +131,33 @@ fn the_first_copy_is_saved_and_any_workers_load_it() {
     }
 }
 
-/// Addresses that were free a moment ago.
-fn free_addresses(count: usize) -> Vec<String> {
-    let sockets = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-    // All are held until there are enough, or the system would offer the same ones again.
-    let sockets: Vec<_> = sockets.collect();
-    let address = |socket: &UdpSocket| socket.local_addr().unwrap().to_string();
-    sockets.iter().map(address).collect()
-}
-
 #[test]
 fn the_workers_of_a_host_keep_a_model() {
     let (units, optimizer) = (some_units(), AdamW::new(0.01));
     let mut run = Run::new(Shard::Parameters, 4);
     run.sharding = run.sharding.with_group(ShardGroup::Host);
     let (secret, members) = (JobSecret::generate().unwrap(), free_addresses(4));
-    let on_hosts = thread::scope(|scope| {
-        let ranks: Vec<_> = Rank::all(4)
-            .map(|rank| {
-                let (secret, members, units) = (&secret, &members, &units);
-                scope.spawn(move || {
-                    // Ranks 0 and 3 share a host.
-                    let host = if [0, 3].contains(&rank.index()) {
-                        "a"
-                    } else {
-                        "b"
-                    };
-                    let config = GroupConfig::new(members.clone(), rank, secret.clone());
-                    let group = Group::connect(&config.unwrap().with_host(host)).unwrap();
-                    let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                    let sharding = run.sharding;
-                    let model =
-                        ShardedModel::new(&mut strategy, sharding, units, optimizer, initial);
-                    let mut model = model.unwrap();
-                    for _ in 0..run.steps {
-                        run.step(&mut strategy, &mut model, units);
-                    }
-                    let (place, replica) = (model.mesh.place, model.mesh.replica);
-                    let values = strategy.run(|replica| {
-                        model.forward(replica, 0, |parameters| parameters[0].to_vec())
-                    });
-                    let values = values.unwrap().into_first();
-                    strategy.leave().unwrap();
-                    ((replica, place), values)
-                })
-            })
-            .collect();
-        ranks
-            .into_iter()
-            .map(|rank| rank.join().unwrap())
-            .collect::<Vec<_>>()
+    let on_hosts = in_threads(Rank::all(4), |rank| {
+        // Ranks 0 and 3 share a host.
+        let host = if [0, 3].contains(&rank.index()) {
+            "a"
+        } else {
+            "b"
+        };
+        let config = GroupConfig::new(members.clone(), rank, secret.clone());
+        let group = Group::connect(&config.unwrap().with_host(host)).unwrap();
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+        let model = ShardedModel::new(&mut strategy, run.sharding, &units, optimizer, initial);
+        let mut model = model.unwrap();
+        for _ in 0..run.steps {
+            run.step(&mut strategy, &mut model, &units);
+        }
+        let (place, replica) = (model.mesh.place, model.mesh.replica);
+        let values =
+            strategy.run(|replica| model.forward(replica, 0, |parameters| parameters[0].to_vec()));
+        let values = values.unwrap().into_first();
+        strategy.leave().unwrap();
+        ((replica, place), values)
     });
     let places: Vec<_> = on_hosts.iter().map(|ended| ended.0).collect();
     assert_eq!(places, [(0, 0), (1, 0), (1, 1), (0, 1)]);

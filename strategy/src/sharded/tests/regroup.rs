@@ -139,11 +139,7 @@ impl Loss {
             for _ in 0..self.made() {
                 self.run.step(&mut strategy, &mut model, units);
             }
-            let saved = strategy.run(|replica| {
-                model.save(replica, &checkpoints)?;
-                model.finish_save(replica)
-            });
-            saved.unwrap();
+            save_whole(&mut strategy, &mut model, &checkpoints);
             strategy.leave().unwrap();
         });
         let mut all = each(left, |mut strategy| {
@@ -202,32 +198,33 @@ fn regroup<R: Send>(
     then: impl Fn(&mut MultiWorkerMirroredStrategy, &mut ShardedModel<AdamW>) -> R + Sync,
 ) -> Vec<(Regrouped, u64, R)> {
     let groups = Group::local(u32::try_from(all.len()).unwrap()).unwrap();
-    thread::scope(|scope| {
-        let then = &then;
-        let start = |(group, worker): (Group, Option<Worker>)| {
-            scope.spawn(move || {
-                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                let (old, mut model) = match worker {
-                    Some((old, model)) => (Some(old), model),
-                    None => {
-                        let optimizer = AdamW::new(0.01);
-                        (
-                            None,
-                            ShardedModel::elastic(&strategy, sharding, units, optimizer),
-                        )
-                    }
-                };
-                let regrouped = model.regroup(&mut strategy).unwrap();
-                drop(old);
-                let steps = model.steps();
-                let then = then(&mut strategy, &mut model);
-                strategy.leave().unwrap();
-                (regrouped, steps, then)
-            })
-        };
-        let threads: Vec<_> = groups.into_iter().zip(all).map(start).collect();
-        threads.into_iter().map(|one| one.join().unwrap()).collect()
+    in_threads(groups.into_iter().zip(all), |(group, worker)| {
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+        let (old, mut model) = of_old_or_new(worker, &strategy, sharding, units);
+        let regrouped = model.regroup(&mut strategy).unwrap();
+        drop(old);
+        let steps = model.steps();
+        let then = then(&mut strategy, &mut model);
+        strategy.leave().unwrap();
+        (regrouped, steps, then)
     })
+}
+
+/// The strategy and the model that a worker has, and for a newcomer a model without parameters.
+fn of_old_or_new(
+    worker: Option<Worker>,
+    strategy: &MultiWorkerMirroredStrategy,
+    sharding: Sharding,
+    units: &[UnitSpec],
+) -> (Option<MultiWorkerMirroredStrategy>, ShardedModel<AdamW>) {
+    match worker {
+        Some((old, model)) => (Some(old), model),
+        None => {
+            let optimizer = AdamW::new(0.01);
+            let model = ShardedModel::elastic(strategy, sharding, units, optimizer);
+            (None, model)
+        }
+    }
 }
 
 fn some_units() -> Vec<UnitSpec> {
@@ -349,28 +346,22 @@ fn dies_again(sharding: Sharding, units: &[UnitSpec], given: usize) {
     let loss = Loss::new(sharding, 4, Dies::InUpdate);
     let left = loss.survivors(units, &[1]);
     let groups = Group::local(3).unwrap();
-    let again: Vec<Option<Worker>> = thread::scope(|scope| {
-        let start = |(group, (old, mut model)): (Group, Worker)| {
-            scope.spawn(move || {
-                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                if strategy.rank() == Rank::new(2) {
-                    let (decision, layout) = model.settle_in(&mut strategy).unwrap();
-                    let Decision::Kept { units, .. } = decision else {
-                        panic!("all parts are there: {decision:?}");
-                    };
-                    let group = strategy.group_mut();
-                    for (index, sources) in units.iter().enumerate().take(given) {
-                        model.take_unit_over(group, index, sources, layout).unwrap();
-                    }
-                    return None;
-                }
-                model.regroup(&mut strategy).unwrap_err();
-                drop(old);
-                Some((strategy, model))
-            })
-        };
-        let threads: Vec<_> = groups.into_iter().zip(left).map(start).collect();
-        threads.into_iter().map(|one| one.join().unwrap()).collect()
+    let again = in_threads(groups.into_iter().zip(left), |(group, (old, mut model))| {
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+        if strategy.rank() == Rank::new(2) {
+            let (decision, layout) = model.settle_in(&mut strategy).unwrap();
+            let Decision::Kept { units, .. } = decision else {
+                panic!("all parts are there: {decision:?}");
+            };
+            let group = strategy.group_mut();
+            for (index, sources) in units.iter().enumerate().take(given) {
+                model.take_unit_over(group, index, sources, layout).unwrap();
+            }
+            return None;
+        }
+        model.regroup(&mut strategy).unwrap_err();
+        drop(old);
+        Some((strategy, model))
     });
     loss.goes_on(units, again.into_iter().flatten().collect(), 0);
 }
@@ -392,55 +383,32 @@ fn dies_in_a_unit(sharding: Sharding, units: &[UnitSpec], messages: usize) -> (u
     let loss = Loss::new(sharding, 2, Dies::Last);
     let left = loss.survivors(units, &[]).into_iter().map(Some);
     let groups = Group::local(3).unwrap();
-    let again: Vec<Option<Worker>> = thread::scope(|scope| {
-        let start = |(group, worker): (Group, Option<Worker>)| {
-            scope.spawn(move || {
-                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                let (old, mut model) = match worker {
-                    Some((old, model)) => (Some(old), model),
-                    None => {
-                        let optimizer = AdamW::new(0.01);
-                        let model = ShardedModel::elastic(&strategy, sharding, units, optimizer);
-                        (None, model)
-                    }
-                };
-                if strategy.rank() == Rank::new(1) {
-                    model.takes_part(&mut strategy, messages);
-                    return None;
-                }
-                model.regroup(&mut strategy).unwrap_err();
-                drop(old);
-                Some((strategy, model))
-            })
-        };
-        let threads: Vec<_> = groups
-            .into_iter()
-            .zip(left.chain([None]))
-            .map(start)
-            .collect();
-        threads.into_iter().map(|one| one.join().unwrap()).collect()
+    let all = groups.into_iter().zip(left.chain([None]));
+    let again = in_threads(all, |(group, worker)| {
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+        let (old, mut model) = of_old_or_new(worker, &strategy, sharding, units);
+        if strategy.rank() == Rank::new(1) {
+            model.takes_part(&mut strategy, messages);
+            return None;
+        }
+        model.regroup(&mut strategy).unwrap_err();
+        drop(old);
+        Some((strategy, model))
     });
     let left: Vec<Worker> = again.into_iter().flatten().collect();
     let came = left[1].1.units[0]
         .arriving
         .as_ref()
         .map_or(0, Arriving::came);
-    let more = thread::scope(|scope| {
-        let start = |(group, (old, mut model)): (Group, Worker)| {
-            scope.spawn(move || {
-                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                let sent = model.takes_part(&mut strategy, usize::MAX);
-                drop(old);
-                strategy.leave().unwrap();
-                sent
-            })
-        };
-        let groups = Group::local(2).unwrap().into_iter();
-        let threads: Vec<_> = groups.zip(left).map(start).collect();
-        let sent = threads.into_iter().map(|one| one.join().unwrap());
-        sent.last().unwrap()
+    let groups = Group::local(2).unwrap().into_iter();
+    let sent = in_threads(groups.zip(left), |(group, (old, mut model))| {
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+        let sent = model.takes_part(&mut strategy, usize::MAX);
+        drop(old);
+        strategy.leave().unwrap();
+        sent
     });
-    (came, more)
+    (came, sent[1])
 }
 
 impl ShardedModel<AdamW> {

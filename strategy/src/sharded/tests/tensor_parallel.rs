@@ -180,12 +180,7 @@ impl Worker {
     }
 
     fn save(&mut self, checkpoints: &ShardedCheckpoints) {
-        let model = &mut self.model;
-        let saved = self.strategy.run(|replica| {
-            model.save(replica, checkpoints)?;
-            model.finish_save(replica)
-        });
-        saved.unwrap();
+        save_whole(&mut self.strategy, &mut self.model, checkpoints);
     }
 
     fn load(&mut self, checkpoints: &ShardedCheckpoints) {

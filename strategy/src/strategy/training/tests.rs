@@ -1,12 +1,8 @@
 //! Training loops of workers as threads: the common initial state, a worker alone, and errors that
 //! end the job. Losses of whole processes are tested in the integration tests.
 
-use std::sync::Mutex;
-use std::thread;
-
-use meshwork_collectives::Group;
-
 use super::*;
+use crate::testing::each;
 use crate::{Change, Cursor, Progress, ReplicaReduceOp, Snapshot, VariableSpec};
 
 /// Adds up the ranks of all workers, so many times.
@@ -73,21 +69,14 @@ impl Training for Count {
 
 #[test]
 fn all_begin_with_the_state_that_the_chief_found() {
-    let ended = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for group in Group::local(3).unwrap() {
-            let ended = &ended;
-            scope.spawn(move || {
-                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                let rank = strategy.rank();
-                let mut count = Count::new(10.0 * (rank.number() + 1) as f32, 5);
-                strategy.train(&mut count).unwrap();
-                strategy.leave().unwrap();
-                ended.lock().unwrap().push((rank, count));
-            });
-        }
+    let ended = each(3, |mut strategy| {
+        let rank = strategy.rank();
+        let mut count = Count::new(10.0 * (rank.number() + 1) as f32, 5);
+        strategy.train(&mut count).unwrap();
+        strategy.leave().unwrap();
+        (rank, count)
     });
-    for (rank, count) in ended.into_inner().unwrap() {
+    for (rank, count) in ended {
         // Three steps, from the two that the chief had found.
         assert_eq!((count.sum, count.steps), (10.0 + 3.0 * 3.0, 5), "{rank}");
         let expected = match rank.number() {
@@ -110,27 +99,17 @@ fn a_process_alone_needs_no_snapshot_and_lets_nobody_in() {
 
 #[test]
 fn an_error_of_ones_own_ends_a_job_that_is_not_elastic_for_all() {
-    thread::scope(|scope| {
-        let errors: Vec<_> = Group::local(2)
-            .unwrap()
-            .into_iter()
-            .map(|group| {
-                scope.spawn(move || {
-                    let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                    // Another shape than the chief's.
-                    let mut count = Wrong(Count::new(0.0, 5), strategy.rank().index() + 1);
-                    strategy.train(&mut count).unwrap_err().to_string()
-                })
-            })
-            .collect();
-        for error in errors {
-            let error = error.join().unwrap();
-            assert!(
-                error.contains("sum [2]") && error.contains("[1]"),
-                "{error}"
-            );
-        }
+    let errors = each(2, |mut strategy| {
+        // Another shape than the chief's.
+        let mut count = Wrong(Count::new(0.0, 5), strategy.rank().index() + 1);
+        strategy.train(&mut count).unwrap_err().to_string()
     });
+    for error in errors {
+        assert!(
+            error.contains("sum [2]") && error.contains("[1]"),
+            "{error}"
+        );
+    }
 }
 
 /// Wants a state of another shape.

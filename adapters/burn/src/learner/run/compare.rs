@@ -9,9 +9,7 @@ use crate::Error;
 
 impl<M> Run<'_, M>
 where
-    M: LearnerModel,
-    <M as TrainStep>::Output: GatherOutput,
-    <M as InferenceStep>::Output: GatherOutput,
+    M: LearnerModel + TrainStep<Output: GatherOutput> + InferenceStep<Output: GatherOutput>,
 {
     /// Compares what each worker is to do. Those who train already go on without a newcomer that
     /// differs.

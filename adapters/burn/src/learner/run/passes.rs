@@ -13,9 +13,7 @@ use crate::Error;
 
 impl<M> Run<'_, M>
 where
-    M: LearnerModel,
-    <M as TrainStep>::Output: GatherOutput,
-    <M as InferenceStep>::Output: GatherOutput,
+    M: LearnerModel + TrainStep<Output: GatherOutput> + InferenceStep<Output: GatherOutput>,
 {
     /// Tells each other who has which part of the data, and which batches are held for the step
     /// that has failed.

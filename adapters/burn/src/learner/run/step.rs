@@ -90,14 +90,11 @@ fn tell_all(replica: &mut ReplicaContext<'_>, told: &Told) -> Result<Vec<Told>, 
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use burn_core::tensor::{Int, Tensor};
     use burn_train::SequenceOutput;
-    use meshwork_collectives::Group;
-    use meshwork_strategy::MultiWorkerMirroredStrategy;
 
     use super::*;
+    use crate::testing::each;
 
     /// The output of one token, with what was guessed or without.
     fn output(has_predictions: &[i64]) -> SequenceOutput {
@@ -113,33 +110,23 @@ mod tests {
 
     #[test]
     fn a_metric_that_only_one_worker_has_is_named_on_all() {
-        let errors: Vec<String> = thread::scope(|scope| {
-            let workers = Group::local(3).unwrap().into_iter().map(|group| {
-                scope.spawn(move || {
-                    let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                    let rank = strategy.rank();
-                    let guesses: &[i64] = if rank == Rank::new(1) { &[1] } else { &[] };
-                    let told = Told {
-                        samples: 1,
-                        state: State::More,
-                        place: None,
-                        fields: output(guesses).into_fields().unwrap(),
-                    };
-                    let mut step = || {
-                        let step = strategy.run(|replica| {
-                            Step::<SequenceOutput>::exchange(replica, &told, &Device::flex())
-                        });
-                        step.map(drop)
-                    };
-                    // Those who are not the chief learn of it when they exchange something again.
-                    step().and_then(|()| step()).unwrap_err().to_string()
-                })
-            });
-            let workers: Vec<_> = workers.collect();
-            workers
-                .into_iter()
-                .map(|worker| worker.join().unwrap())
-                .collect()
+        let errors = each(3, |mut strategy| {
+            let rank = strategy.rank();
+            let guesses: &[i64] = if rank == Rank::new(1) { &[1] } else { &[] };
+            let told = Told {
+                samples: 1,
+                state: State::More,
+                place: None,
+                fields: output(guesses).into_fields().unwrap(),
+            };
+            let mut step = || {
+                let step = strategy.run(|replica| {
+                    Step::<SequenceOutput>::exchange(replica, &told, &Device::flex())
+                });
+                step.map(drop)
+            };
+            // Those who are not the chief learn of it when they exchange something again.
+            step().and_then(|()| step()).unwrap_err().to_string()
         });
         for error in errors {
             let named = "the output of rank 1 has 4 tensors, where others have 3";

@@ -24,9 +24,7 @@ struct Made {
 
 impl<M> Run<'_, M>
 where
-    M: LearnerModel,
-    <M as TrainStep>::Output: GatherOutput,
-    <M as InferenceStep>::Output: GatherOutput,
+    M: LearnerModel + TrainStep<Output: GatherOutput> + InferenceStep<Output: GatherOutput>,
 {
     pub(super) fn train_step(
         &mut self,

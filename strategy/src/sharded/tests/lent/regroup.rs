@@ -107,29 +107,23 @@ impl Loss {
         let left = self.survivors().into_iter().map(Some);
         let all: Vec<_> = left.chain((0..newcomers).map(|_| None)).collect();
         let groups = Group::local(u32::try_from(all.len()).unwrap()).unwrap();
-        thread::scope(|scope| {
-            let start = |(group, old): (Group, Option<Worker>)| {
-                scope.spawn(move || {
-                    let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                    let (old, library, mut variables) = match old {
-                        Some((old, library, variables)) => (Some(old), library, variables),
-                        None => {
-                            let (same, library, variables) = self.worker(strategy);
-                            strategy = same;
-                            (None, library, variables)
-                        }
-                    };
-                    assert_eq!(variables.regroup(&mut strategy), Ok(Regrouped::Kept));
-                    drop(old);
-                    assert_eq!(variables.steps(), self.made(), "{self:?}");
-                    let mut worker = (strategy, library, variables);
-                    (self.made()..ALL).for_each(|_| step(&mut worker).unwrap());
-                    worker.0.leave().unwrap();
-                    worker.1.values()
-                })
+        in_threads(groups.into_iter().zip(all), |(group, old)| {
+            let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+            let (old, library, mut variables) = match old {
+                Some((old, library, variables)) => (Some(old), library, variables),
+                None => {
+                    let (same, library, variables) = self.worker(strategy);
+                    strategy = same;
+                    (None, library, variables)
+                }
             };
-            let threads: Vec<_> = groups.into_iter().zip(all).map(start).collect();
-            threads.into_iter().map(|one| one.join().unwrap()).collect()
+            assert_eq!(variables.regroup(&mut strategy), Ok(Regrouped::Kept));
+            drop(old);
+            assert_eq!(variables.steps(), self.made(), "{self:?}");
+            let mut worker = (strategy, library, variables);
+            (self.made()..ALL).for_each(|_| step(&mut worker).unwrap());
+            worker.0.leave().unwrap();
+            worker.1.values()
         })
     }
 

@@ -1,8 +1,7 @@
 //! States of which a part is lent, among threads.
 
-use std::thread;
-
 use meshwork_collectives::{Group, Rank};
+use meshwork_testing::in_threads;
 
 use super::*;
 use crate::{Cursor, VariableSpec};
@@ -57,19 +56,13 @@ impl Training for Model {
 /// Trains these, a worker each.
 fn train(models: Vec<Model>) -> Vec<(Model, Result<(), Error>)> {
     let groups = Group::local(u32::try_from(models.len()).unwrap()).unwrap();
-    thread::scope(|scope| {
-        let work = |(group, mut model): (Group, Model)| {
-            scope.spawn(move || {
-                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-                let trained = strategy.train(&mut model);
-                if trained.is_ok() {
-                    strategy.leave().unwrap();
-                }
-                (model, trained)
-            })
-        };
-        let threads: Vec<_> = groups.into_iter().zip(models).map(work).collect();
-        (threads.into_iter().map(|thread| thread.join().unwrap())).collect()
+    in_threads(groups.into_iter().zip(models), |(group, mut model)| {
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+        let trained = strategy.train(&mut model);
+        if trained.is_ok() {
+            strategy.leave().unwrap();
+        }
+        (model, trained)
     })
 }
 

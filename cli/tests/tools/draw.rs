@@ -1,21 +1,9 @@
 //! `meshwork draw` from outside.
-#![allow(
-    clippy::unwrap_used,
-    reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
-)]
 
-use std::process::Command;
+use super::says;
 
-/// What the command says on its two streams, and its exit status.
 fn draw(args: &[&str]) -> (String, String, Option<i32>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_meshwork"));
-    let output = command.arg("draw").args(args).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        text(output.stdout),
-        text(output.stderr),
-        output.status.code(),
-    )
+    says("draw", args)
 }
 
 #[track_caller]
@@ -27,7 +15,7 @@ fn check_refused(args: &[&str], status: i32, why: &str) {
 
 #[test]
 fn the_picture_of_the_readme_is_what_draw_makes() {
-    let committed = include_str!("../../docs/book/src/files/mesh.svg");
+    let committed = include_str!("../../../docs/book/src/files/mesh.svg");
     let mesh = ["--mesh", "data=2,model=2", "--layout", "data,model"];
     let tensor = ["--shape", "6,8", "--format", "svg"];
     let (stdout, _, status) = draw(&[&mesh[..], &tensor[..]].concat());

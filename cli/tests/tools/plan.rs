@@ -1,23 +1,11 @@
 //! `meshwork plan` from outside.
-#![allow(
-    clippy::unwrap_used,
-    reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
-)]
-
-use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// What the command says on its two streams, and its exit status.
+use super::says;
+
 fn plan(args: &[&str]) -> (String, String, Option<i32>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_meshwork"));
-    let output = command.arg("plan").args(args).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        text(output.stdout),
-        text(output.stderr),
-        output.status.code(),
-    )
+    says("plan", args)
 }
 
 const ROWS_TO_COLUMNS: [&str; 8] = [

@@ -1,27 +1,16 @@
 //! `meshwork checkpoint` from outside, on what writers of tensors and a single process save.
-#![expect(
-    clippy::unwrap_used,
-    reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
-)]
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use meshwork_checkpoint::tensors::{Block, BlockFile, Dtype, TensorIndex, TensorInfo};
 use meshwork_checkpoint::{Generation, Index, Series};
 use serde_json::{Value, json};
 
-/// What the command says on its two streams, and its exit status.
+use super::says;
+
 fn checkpoint(args: &[&Path]) -> (String, String, Option<i32>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_meshwork"));
-    let output = command.arg("checkpoint").args(args).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        text(output.stdout),
-        text(output.stderr),
-        output.status.code(),
-    )
+    says("checkpoint", args)
 }
 
 /// A tensor of bytes 0 to 7, of which two writers have two rows each.

@@ -1,20 +1,6 @@
 //! `meshwork resolve` for sources that are asked over the network.
-#![allow(
-    clippy::unwrap_used,
-    reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
-)]
 
-use std::process::{Command, Output};
-
-fn resolve(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_meshwork"))
-        .arg("resolve")
-        .args(arguments)
-        .env_clear()
-        .envs(variables.iter().copied())
-        .output()
-        .unwrap()
-}
+use super::*;
 
 #[track_caller]
 fn refused(arguments: &[&str], part: &str) {
@@ -55,13 +41,7 @@ mod asked {
     use std::net::TcpListener;
     use std::thread;
 
-    use serde_json::{Value, json};
-
     use super::*;
-
-    fn json_of(output: &Output) -> Value {
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
-    }
 
     #[test]
     fn a_tpu_is_named_by_argument_or_by_the_environment() {
