@@ -440,7 +440,7 @@ fn every_operation_is_right_by_every_algorithm_and_with_the_peers_that_were_told
 
 #[test]
 fn larger_worlds_end_right_too_and_grow_with_the_logarithm() {
-    for world in [16, 17, 33] {
+    for world in [16, 33] {
         let uneven: Vec<usize> = (0..world).map(|rank| rank % 3).collect();
         for lengths in [vec![2; world], uneven] {
             all_hold(&every(&lengths, &[world / 2]));
