@@ -162,7 +162,7 @@ mod tests {
             frames += usize::from(head.is_some_and(|head| Frame::decode(head).is_ok()));
         });
         replay("message", |bytes| {
-            messages += usize::from(read_message(bytes).is_some())
+            messages += usize::from(read_message(bytes).is_some());
         });
         let mut conversations = BTreeSet::new();
         replay("conversation", |bytes| {
