@@ -3,6 +3,7 @@
 //!
 //! Nothing here opens a socket; how the network is used is in `config/network.rs`.
 
+mod bounds;
 mod network;
 mod place;
 mod relay;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use crate::{ConfigError, DataTransport, JobIdentity, Rank, TwoMemberPolicy};
 
+pub(crate) use bounds::Bounds;
 pub use network::{Congestion, Network};
 use place::Place;
 use relay::RelayAt;
@@ -47,6 +49,7 @@ pub struct GroupConfig {
     restarts: u64,
     program: Option<String>,
     relay: Option<RelayAt>,
+    bounds: Bounds,
 }
 
 /// How bytes get from one rank to another.
@@ -121,6 +124,7 @@ impl GroupConfig {
             restarts: 0,
             program: None,
             relay: None,
+            bounds: Bounds::default(),
         }
     }
 
@@ -287,6 +291,16 @@ impl GroupConfig {
 
     pub(crate) fn launcher(&self) -> Option<u32> {
         self.launcher
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_bounds(mut self, bounds: Bounds) -> Self {
+        self.bounds = bounds;
+        self
     }
 }
 

@@ -126,7 +126,10 @@ mod replay;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::replay::replay;
+    use super::{FRAME_BYTES, Frame, read_message};
 
     #[test]
     fn no_frame_of_the_corpus_breaks_the_decoder() {
@@ -140,7 +143,33 @@ mod tests {
 
     #[test]
     fn no_conversation_of_the_corpus_breaks_a_member() {
-        replay("conversation", super::conversation);
+        // Most that is cut short or changed ends early, and in the same messages as another.
+        let mut conversations = BTreeSet::new();
+        replay("conversation", |bytes| {
+            let heard = super::conversation::heard(bytes);
+            if conversations.insert(heard.to_vec()) {
+                super::conversation(heard);
+            }
+        });
+    }
+
+    /// Or else nothing is replayed but the refusal of another version.
+    #[test]
+    fn the_corpus_is_of_the_protocol_that_is_spoken() {
+        let (mut frames, mut messages) = (0, 0);
+        replay("frame", |bytes| {
+            let head = bytes.first_chunk::<FRAME_BYTES>();
+            frames += usize::from(head.is_some_and(|head| Frame::decode(head).is_ok()));
+        });
+        replay("message", |bytes| {
+            messages += usize::from(read_message(bytes).is_some());
+        });
+        let mut conversations = BTreeSet::new();
+        replay("conversation", |bytes| {
+            conversations.insert(super::conversation::heard(bytes).to_vec());
+        });
+        let read = [frames, messages, conversations.len()];
+        assert!(read.iter().all(|read| *read >= 1000), "{read:?}");
     }
 
     #[test]

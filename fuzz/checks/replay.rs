@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// Feeds each input to the check: whole, cut short at every byte, and with every byte changed.
 #[track_caller]
-pub(crate) fn replay(target: &str, check: fn(&[u8])) {
+pub(crate) fn replay(target: &str, mut check: impl FnMut(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
     let inputs = std::fs::read_dir(corpus.join(target)).expect("the corpus is in the repository");
     let read = |input: std::io::Result<std::fs::DirEntry>| std::fs::read(input?.path());

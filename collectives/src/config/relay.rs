@@ -6,9 +6,8 @@ use std::time::Duration;
 use super::GroupConfig;
 use crate::{ConfigError, DataTransport, JobIdentity, RelayToken};
 
-/// Ranks try for no longer than this to reach each other directly before they go by a relay, nor
-/// longer than this part of the time in which all have to meet.
-const LONGEST: Duration = Duration::from_secs(5);
+/// Ranks try for no longer than this part of the time in which all have to meet to reach each other
+/// directly before they go by a relay.
 const PART: u32 = 4;
 
 /// A relay, and what it knows this job by.
@@ -80,6 +79,6 @@ impl GroupConfig {
 
     /// How long others are tried directly before a relay is.
     pub(crate) fn directly(&self) -> Duration {
-        LONGEST.min(self.timeouts.join / PART)
+        self.bounds.directly.min(self.timeouts.join / PART)
     }
 }

@@ -38,7 +38,7 @@ struct Listener {
     wait_for_graph: WaitForGraph,
     agreement: Agreement,
     /// How often either has come to its end.
-    ends: [usize; 2],
+    ends: [u32; 2],
     /// The last ballot of this rank's own.
     ballot: Ballot,
 }
@@ -78,6 +78,16 @@ pub(super) fn hear(mut bytes: &[u8]) {
         bytes = rest;
     }
     listener.finish();
+}
+
+/// The messages that these bytes begin with: what `hear` takes of them.
+#[cfg(test)]
+pub(super) fn heard(bytes: &[u8]) -> &[u8] {
+    let mut rest = bytes;
+    while let Some((_, behind)) = next(rest) {
+        rest = behind;
+    }
+    &bytes[..bytes.len() - rest.len()]
 }
 
 /// The sender, the pause before, and the message; the rest follows.
@@ -292,15 +302,21 @@ impl Listener {
     /// Whatever was said, both end by themselves when nothing more is, and do nothing in the second
     /// after that.
     fn finish(mut self) {
-        let mut rest = 100;
-        while rest > 0 {
+        const TICKS: u32 = 100;
+        const AFTER_THE_END: u32 = 5;
+        let mut after = [0; 2];
+        for _ in 0..TICKS {
             self.now += Duration::from_millis(200);
-            self.happens(membership::Event::Tick);
-            self.asked(agreement::Event::Tick);
-            rest = match self.ends {
-                [1, 1] => 5.min(rest - 1),
-                _ => rest - 1,
-            };
+            if after[0] < AFTER_THE_END {
+                self.happens(membership::Event::Tick);
+            }
+            if after[1] < AFTER_THE_END {
+                self.asked(agreement::Event::Tick);
+            }
+            after = [0, 1].map(|one: usize| after[one] + self.ends[one]);
+            if after.iter().all(|after| *after >= AFTER_THE_END) {
+                break;
+            }
         }
         assert_eq!(self.ends, [1, 1]);
     }

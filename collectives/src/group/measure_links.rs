@@ -90,7 +90,7 @@ impl Group {
             if is_last {
                 return Ok(LinkSpeed::of_message(message.len(), took, round_trip));
             }
-            message.resize(2 * message.len(), 0);
+            message = vec![0; 2 * message.len()];
         }
     }
 
@@ -118,7 +118,7 @@ impl Group {
             if is_last != [0] || message.len() >= LONGEST {
                 return Ok(());
             }
-            message.resize(2 * message.len(), 0);
+            message = vec![0; 2 * message.len()];
         }
     }
 }

@@ -166,24 +166,29 @@ impl World {
     /// Lets all events up to `until` happen, in order of time.
     fn run(&mut self, until: Duration) {
         let until = self.began + until;
+        // Asked once after each event of a rank, not of all at each event of one.
+        let mut wakes: Vec<_> = self.ranks.iter().map(Membership::wake).collect();
         loop {
             let due = self.queue.peek().map(|Reverse((at, ..))| *at);
             let tick = (0..self.ranks.len())
                 .filter(|rank| self.alive[*rank] && !self.stopped.contains_key(rank))
-                .filter_map(|rank| self.ranks[rank].wake().map(|at| (at.max(self.now), rank)))
+                .filter_map(|rank| Some((wakes[rank]?.max(self.now), rank)))
                 .min();
-            match (due, tick) {
+            let turn = match (due, tick) {
                 (Some(at), _) if at <= until && tick.is_none_or(|(tick, _)| at <= tick) => {
                     let Reverse((at, _, rank, queued)) = self.queue.pop().unwrap();
                     self.now = at;
                     self.happens(rank, queued.0);
+                    rank
                 }
                 (_, Some((at, rank))) if at <= until => {
                     self.now = at;
                     self.happens(rank, Event::Tick);
+                    rank
                 }
                 _ => break,
-            }
+            };
+            wakes[turn] = self.ranks[turn].wake();
         }
         self.now = until;
     }

@@ -129,12 +129,16 @@ fn ranks_with_x509_documents_of_spiffe_form_a_group() {
 fn a_rank_that_another_authority_has_certified_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let members = free_addresses(2);
-    let errors = each(Rank::all(2), |rank| {
-        let certificates = Issuer::new().issue(folder.path(), rank);
-        let short = Timeouts::default().with_join(Duration::from_secs(3));
-        let config = identified(&members, rank, certificates).with_timeouts(short);
-        Group::connect(&config).unwrap_err()
-    });
+    let attempt = |patience| {
+        let short = Timeouts::default().with_join(patience);
+        each(Rank::all(2), |rank| {
+            let certificates = Issuer::new().issue(folder.path(), rank);
+            let config = identified(&members, rank, certificates).with_timeouts(short);
+            Group::connect(&config).unwrap_err()
+        })
+    };
+    let is_refused = |error: &Error| matches!(error, Error::Join(JoinError::OtherJob { .. }));
+    let errors = in_time(attempt, |errors| is_refused(&errors[1]));
     assert!(
         matches!(errors[1], Error::Join(JoinError::OtherJob { .. })),
         "{}",

@@ -143,7 +143,7 @@ fn take_part(mut joined: Group, case: &Case) -> Result<(), OperationError> {
 #[test]
 fn every_way_to_disagree_is_named_on_every_rank_with_both_lines() {
     let cases: Vec<Case> = other_terms().into_iter().chain(other_courses()).collect();
-    for over in Over::ALL {
+    each(Over::ALL, |over| {
         for case in &cases {
             let name = format!("{} over {over:?}", case.name);
             for error in outcome(over, case) {
@@ -168,7 +168,7 @@ fn every_way_to_disagree_is_named_on_every_rank_with_both_lines() {
                 }
             }
         }
-    }
+    });
 }
 
 /// Where ranks meet along a tree, none compares itself with all others while all agree.

@@ -39,29 +39,51 @@ impl Shrunk {
     }
 }
 
-/// The configuration of a process that does not wait for long to begin.
-fn hasty(members: &[String], rank: u32, secret: &JobSecret) -> GroupConfig {
-    let timeouts = Timeouts::default().with_join(Duration::from_secs(4));
-    config(members, Rank::new(rank), secret)
-        .with_transport(Transport::Quic)
-        .with_timeouts(timeouts)
+/// A job whose processes do not wait for long to begin, be it a group or an epoch.
+struct Hasty {
+    members: Vec<String>,
+    secret: JobSecret,
+    patience: Duration,
+}
+
+impl Hasty {
+    fn new(world: usize, patience: Duration) -> Self {
+        let (members, secret) = (free_addresses(world), JobSecret::generate().unwrap());
+        Self {
+            members,
+            secret,
+            patience,
+        }
+    }
+
+    /// All its members in a group, for which they wait longer where the machine is busy.
+    fn met(world: u32) -> (Self, Vec<Group>) {
+        let attempt = |time| {
+            let job = Self::new(world as usize, 3 * time);
+            let groups = each(0..world, |rank| Group::connect(&job.config(rank)));
+            (job, groups.into_iter().collect::<Result<Vec<_>, _>>())
+        };
+        let (job, groups) = in_time(attempt, |(_, groups)| groups.is_ok());
+        (job, groups.unwrap())
+    }
+
+    fn config(&self, rank: u32) -> GroupConfig {
+        let timeouts = Timeouts::default().with_join(self.patience);
+        config(&self.members, Rank::new(rank), &self.secret)
+            .with_transport(Transport::Quic)
+            .with_timeouts(timeouts)
+    }
 }
 
 #[test]
 fn a_member_that_begins_anew_without_its_memory_decides_nothing_with_those_who_remember() {
-    let (members, secret) = (free_addresses(3), JobSecret::generate().unwrap());
-    let mut groups = each(0..3, |rank| {
-        Group::connect(&hasty(&members, rank, &secret)).unwrap()
-    });
+    let (job, mut groups) = Hasty::met(3);
     // The first two are gone, who may have gone on together.
     let mut third = groups.pop().unwrap();
     drop(groups);
     thread::scope(|scope| {
-        let again = scope.spawn(|| {
-            let timeouts = Timeouts::default().with_join(Duration::from_secs(1));
-            let config = hasty(&members, 1, &secret).with_timeouts(timeouts);
-            Group::connect_majority(&config).map(|group| group.world())
-        });
+        let again =
+            scope.spawn(|| Group::connect_majority(&job.config(1)).map(|group| group.world()));
         assert!(third.barrier().is_err());
         let error = third.shrink().unwrap_err();
         assert!(
@@ -78,8 +100,8 @@ fn a_member_that_begins_anew_without_its_memory_decides_nothing_with_those_who_r
 
 #[test]
 fn a_process_that_its_launcher_has_started_again_begins_no_group_with_most_of_the_members() {
-    let (members, secret) = (free_addresses(3), JobSecret::generate().unwrap());
-    let config = hasty(&members, 1, &secret).with_restarts("2").unwrap();
+    let job = Hasty::new(3, PATIENCE);
+    let config = job.config(1).with_restarts("2").unwrap();
     let refused = Group::connect_majority(&config).err();
     assert_eq!(
         refused,
@@ -89,12 +111,13 @@ fn a_process_that_its_launcher_has_started_again_begins_no_group_with_most_of_th
 
 #[test]
 fn of_two_that_have_not_met_one_goes_on_when_the_launcher_has_started_the_other_again() {
-    for (restarts, goes_on) in [("1", true), ("0", false)] {
-        let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    // Who goes on needs time for it; who does not waits until all is over.
+    for (restarts, goes_on, patience) in [("1", true, 4000), ("0", false, 900)] {
+        let job = Hasty::new(2, Duration::from_millis(patience));
         thread::scope(|scope| {
-            let late = hasty(&members, 1, &secret).with_restarts(restarts).unwrap();
+            let late = job.config(1).with_restarts(restarts).unwrap();
             let late = scope.spawn(move || Group::rejoin(&late));
-            let first = Group::connect_majority(&hasty(&members, 0, &secret));
+            let first = Group::connect_majority(&job.config(0));
             match (goes_on, first) {
                 (true, Ok(mut group)) => {
                     while group.world() == 1 {
@@ -117,10 +140,7 @@ fn of_two_that_have_not_met_one_goes_on_when_the_launcher_has_started_the_other_
 
 #[test]
 fn of_two_a_rank_that_has_left_without_a_word_of_the_kernel_may_live_on() {
-    let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
-    let mut groups = each(0..2, |rank| {
-        Group::connect(&hasty(&members, rank, &secret)).unwrap()
-    });
+    let (_, mut groups) = Hasty::met(2);
     let mut first = groups.remove(0);
     drop(groups);
     assert!(first.barrier().is_err());

@@ -157,7 +157,9 @@ fn pump(mut from: TcpStream, mut to: TcpStream) {
 
 #[test]
 fn a_member_whose_port_is_open_for_udp_alone_is_named_with_what_to_do() {
-    let errors = Wall::new(Tcp::Stopped).between(Duration::from_secs(4), Result::unwrap_err);
+    let attempt = |patience| Wall::new(Tcp::Stopped).between(patience, Result::unwrap_err);
+    let is_told = |error: &Error| matches!(error, Error::Join(JoinError::TcpUnreached { .. }));
+    let errors = in_time(attempt, |errors| is_told(&errors[1]));
     let Error::Join(JoinError::TcpUnreached { peer, .. }) = &errors[1] else {
         panic!("{}", errors[1])
     };

@@ -24,9 +24,9 @@ fn along(order: &[u32]) -> MeasuredLinks {
 #[test]
 fn all_ranks_measure_the_same_links_and_go_on() {
     for (over, world) in [
-        (Over::Quic, 2),
-        (Over::Quic, 5),
-        (Over::Tls, 3),
+        (Over::Tls, 2),
+        // Of an odd number one rests in each round.
+        (Over::Quic, 3),
         (Over::Hosts, 4),
     ] {
         let measured = over.run(world, |mut group| {

@@ -3,9 +3,21 @@
 use super::*;
 use std::ops::Range;
 
-/// The input of a rank: values that differ by rank, element and operation.
+/// The input of a rank: values that differ by rank, element and operation, and are not 0 where the
+/// salt is not.
 fn input(rank: usize, len: usize, salt: usize) -> Vec<i64> {
-    ramp(rank * 1_000_003 + salt, 17, len)
+    part_of_input(rank, 0..len, salt)
+}
+
+/// These elements of it.
+fn part_of_input(rank: usize, elements: Range<usize>, salt: usize) -> Vec<i64> {
+    let first = rank * 1_000_003 + salt + 17 * elements.start;
+    ramp(first, 17, elements.len())
+}
+
+/// The blocks of all ranks, one after the other.
+fn joined(world: usize, block: impl FnMut(usize) -> Vec<i64>) -> Vec<i64> {
+    (0..world).map(block).collect::<Vec<_>>().concat()
 }
 
 fn sum_of_all(world: usize, len: usize, salt: usize) -> Vec<i64> {
@@ -14,11 +26,12 @@ fn sum_of_all(world: usize, len: usize, salt: usize) -> Vec<i64> {
 }
 
 fn ramp(first: usize, step: usize, len: usize) -> Vec<i64> {
-    let mut values = vec![i64::try_from(first).unwrap(); len];
-    let (step, mut above) = (i64::try_from(step).unwrap(), 0);
+    // Zeros cost nothing, where other values are written one by one: tests are not optimised.
+    let mut values = vec![0; len];
+    let (step, mut next) = (i64::try_from(step).unwrap(), i64::try_from(first).unwrap());
     for value in &mut values {
-        *value += above;
-        above += step;
+        *value = next;
+        next += step;
     }
     values
 }
@@ -59,7 +72,7 @@ impl Trial<'_> {
         let mut buffer = input(me, len, 1);
         self.group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
         self.check("all_reduce", len, &buffer, &sum);
-        let mut output = vec![-1; len];
+        let mut output = vec![0; len];
         let own = input(me, len, 1);
         self.group
             .all_reduce_into(&own, &mut output, ReduceOp::Sum)
@@ -73,7 +86,7 @@ impl Trial<'_> {
             self.check("reduce", len, &buffer, expected);
         }
         let whole = input(me, len * world, 2);
-        let mut output = vec![-1; len];
+        let mut output = vec![0; len];
         self.group
             .reduce_scatter(&whole, &mut output, ReduceOp::Sum)
             .unwrap();
@@ -89,17 +102,17 @@ impl Trial<'_> {
     fn gathers(&mut self, len: usize) {
         let (me, world) = (self.me, self.world);
         let own = input(me, len, 3);
-        let all: Vec<i64> = (0..world).flat_map(|rank| input(rank, len, 3)).collect();
-        let mut output = vec![-1; len * world];
+        let all = joined(world, |rank| input(rank, len, 3));
+        let mut output = vec![0; len * world];
         self.group.all_gather(&own, &mut output).unwrap();
         self.check("all_gather", len, &output, &all);
         let root = self.world / 2;
         let to = Rank::new(u32::try_from(root).unwrap());
-        let mut output = vec![-1; if me == root { len * world } else { 0 }];
+        let mut output = vec![0; if me == root { len * world } else { 0 }];
         self.group.gather(&own, &mut output, to).unwrap();
         let expected = if me == root { all.as_slice() } else { &[] };
         self.check("gather", len, &output, expected);
-        let mut output = vec![-1; len];
+        let mut output = vec![0; len];
         let whole = input(root, len * world, 4);
         let given = if me == root { whole.as_slice() } else { &[] };
         self.group.scatter(given, &mut output, to).unwrap();
@@ -111,18 +124,18 @@ impl Trial<'_> {
 
     fn exchanges(&mut self, len: usize) {
         let (me, world) = (self.me, self.world);
-        let mut output = vec![-1; len * world];
+        let mut output = vec![0; len * world];
         self.group
             .all_to_all(&input(me, len * world, 6), &mut output)
             .unwrap();
-        let block = |from: usize| input(from, len * world, 6)[me * len..(me + 1) * len].to_vec();
-        let expected: Vec<i64> = (0..world).flat_map(block).collect();
+        let own = me * len..(me + 1) * len;
+        let expected = joined(world, |from| part_of_input(from, own.clone(), 6));
         self.check("all_to_all", len, &output, &expected);
         for step in [1, world - 1] {
             let targets: Vec<Rank> = (0..world)
                 .map(|rank| Rank::new(u32::try_from((rank + step) % world).unwrap()))
                 .collect();
-            let mut output = vec![-1; len];
+            let mut output = vec![0; len];
             self.group
                 .permute(&input(me, len, 7), &mut output, &targets)
                 .unwrap();
@@ -131,7 +144,7 @@ impl Trial<'_> {
         }
         if let (0 | 1, true) = (me, world > 1) {
             let other = Rank::new(u32::try_from(1 - me).unwrap());
-            let mut output = vec![-1; len];
+            let mut output = vec![0; len];
             if me == 0 {
                 self.group.send(&input(me, len, 8), other).unwrap();
                 self.group.receive(&mut output, other).unwrap();
@@ -152,23 +165,21 @@ impl Trial<'_> {
         let blocks = blocks(&lengths);
         let total = blocks[world - 1].end;
         let to = Rank::new(u32::try_from(world - 1).unwrap());
-        let all: Vec<i64> = (0..world)
-            .flat_map(|rank| input(rank, lengths[rank], 9))
-            .collect();
+        let all = joined(world, |rank| input(rank, lengths[rank], 9));
         let own = input(me, lengths[me], 9);
-        let mut output = vec![-1; total];
+        let mut output = vec![0; total];
         self.group
             .all_gather_uneven(&own, &mut output, &lengths)
             .unwrap();
         self.check("all_gather_uneven", len, &output, &all);
-        output.fill(-1);
+        output.fill(0);
         self.group
             .gather_uneven(&own, &mut output, &lengths, to)
             .unwrap();
-        let untouched = vec![-1; total];
+        let untouched = vec![0; total];
         let expected = if me == world - 1 { &all } else { &untouched };
         self.check("gather_uneven", len, &output, expected);
-        let mut output = vec![-1; lengths[me]];
+        let mut output = vec![0; lengths[me]];
         let whole = input(world - 1, total, 10);
         self.group
             .scatter_uneven(&whole, &mut output, &lengths, to)
@@ -197,7 +208,7 @@ impl Trial<'_> {
             end + 3..end + 3 + len
         };
         let blocks: Vec<Range<usize>> = lengths.iter().map(place).collect();
-        let mut output = vec![-1; lengths[me]];
+        let mut output = vec![0; lengths[me]];
         let given = input(me, total, 13);
         self.group
             .reduce_scatter_at(&given, &blocks, &mut output, ReduceOp::Sum)
@@ -218,12 +229,13 @@ impl Trial<'_> {
         };
         let received: Vec<usize> = (0..world).map(|from| count(from, me)).collect();
         let give = |from: usize| input(from, sent(from).iter().sum(), 12);
-        let mut output = vec![-1; received.iter().sum()];
+        let mut output = vec![0; received.iter().sum()];
         self.group
             .all_to_all_uneven(&give(me), &sent(me), &mut output, &received)
             .unwrap();
-        let block = |from: usize| give(from)[blocks(&sent(from))[me].clone()].to_vec();
-        let expected: Vec<i64> = (0..world).flat_map(block).collect();
+        let expected = joined(world, |from| {
+            part_of_input(from, blocks(&sent(from))[me].clone(), 12)
+        });
         self.check("all_to_all_uneven", len, &output, &expected);
     }
 }
@@ -308,8 +320,13 @@ fn other_lengths_are_found_where_blocks_pass_through_other_ranks() {
 #[test]
 fn long_buffers_arrive_whole_whatever_the_way() {
     for over in Over::ALL {
+        // Over links what is longer than some pieces is nothing new.
+        let lengths = match over {
+            Over::Local | Over::Memory | Over::Hosts => &[5_001, 70_001, 270_011][..],
+            Over::Quic | Over::Tls => &[5_001, 70_001],
+        };
         for world in [2, 3] {
-            every_operation(over, world, &[5_001, 70_001, 270_011]);
+            every_operation(over, world, lengths);
         }
     }
 }
@@ -378,11 +395,12 @@ fn registered_memory_that_was_freed_is_not_kept_mapped_by_others() {
     // A length that nothing else in this process has.
     const PAGES: usize = 777;
     Over::Memory.run(2, |mut group| {
+        let expected = vec![2; PAGES * 4096];
         for turn in 0..40 {
             let mut buffer = group.alloc::<u8>(PAGES * 4096).unwrap();
             buffer.fill(1);
             group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
-            assert!(buffer.iter().all(|byte| *byte == 2), "turn {turn}");
+            assert!(buffer[..] == expected, "turn {turn}");
         }
         let mut buffer = group.alloc::<u8>(100_000).unwrap();
         group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();

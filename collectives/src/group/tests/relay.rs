@@ -1,6 +1,7 @@
 //! Ranks that do not reach each other directly, and a relay between them.
 
 use super::*;
+use crate::config::Bounds;
 use crate::{ConfigError, Relay, RelayLimits, RelayRefusal, RelayToken};
 
 /// Ports of which each stands for a rank at which nothing arrives.
@@ -22,10 +23,13 @@ impl Walls {
     }
 }
 
-/// What ranks behind walls make of a relay with this token, if they have so long to join.
+/// Long enough to see that nobody is reached directly who never is.
+const DIRECTLY: Duration = Duration::from_millis(200);
+
+/// What ranks behind walls make of a relay with this token, if each has so long to join.
 fn relayed<R: Send>(
     world: u32,
-    join: Duration,
+    join: impl Fn(Rank) -> Duration + Sync,
     token: impl Fn(&JobSecret) -> RelayToken,
     program: impl Fn(Result<Group, Error>) -> R + Sync,
 ) -> Vec<R> {
@@ -42,8 +46,12 @@ fn relayed<R: Send>(
             .with_bind("127.0.0.1:0".parse().unwrap())
             .with_transport(Transport::Quic)
             .with_host(format!("host {rank}"))
-            .with_timeouts(Timeouts::default().with_join(join))
-            .with_relay(&address, RelayToken::of(&secret));
+            .with_timeouts(Timeouts::default().with_join(join(rank)))
+            .with_relay(&address, RelayToken::of(&secret))
+            .with_bounds(Bounds {
+                directly: DIRECTLY,
+                ..Bounds::default()
+            });
         program(Group::connect(&config))
     })
 }
@@ -51,14 +59,19 @@ fn relayed<R: Send>(
 #[test]
 fn ranks_that_do_not_reach_each_other_directly_meet_and_sum_by_a_relay() {
     let elements = 100_000;
-    let sums = relayed(3, PATIENCE, RelayToken::of, |group| {
-        let mut group = group.unwrap();
-        group.set_operation_timeout(PATIENCE);
-        let mut buffer = vec![1.0_f32 + group.rank().number() as f32; elements];
-        group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
-        group.leave().unwrap();
-        buffer
-    });
+    let sums = relayed(
+        3,
+        |_| PATIENCE,
+        RelayToken::of,
+        |group| {
+            let mut group = group.unwrap();
+            group.set_operation_timeout(PATIENCE);
+            let mut buffer = vec![1.0_f32 + group.rank().number() as f32; elements];
+            group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+            group.leave().unwrap();
+            buffer
+        },
+    );
     assert!(sums.iter().flatten().all(|sum| *sum == 6.0));
 }
 
@@ -70,7 +83,7 @@ fn without_a_relay_they_do_not_meet() {
         let config = GroupConfig::new(members.clone(), rank, secret.clone()).unwrap();
         let config = config
             .with_bind("127.0.0.1:0".parse().unwrap())
-            .with_timeouts(Timeouts::default().with_join(Duration::from_secs(1)));
+            .with_timeouts(Timeouts::default().with_join(2 * DIRECTLY));
         Group::connect(&config).unwrap_err()
     });
     for error in errors {
@@ -82,7 +95,15 @@ fn without_a_relay_they_do_not_meet() {
 #[test]
 fn a_relay_with_the_token_of_another_job_is_named_with_what_to_do() {
     let other = |_: &JobSecret| RelayToken::of(&JobSecret::generate().unwrap());
-    let errors = relayed(2, Duration::from_secs(4), other, Result::unwrap_err);
+    // Rank 0, which dials nobody, is not what this is about.
+    let join = |rank| {
+        if rank == Rank::CHIEF {
+            DIRECTLY
+        } else {
+            PATIENCE
+        }
+    };
+    let errors = relayed(2, join, other, Result::unwrap_err);
     let Error::Join(JoinError::RelayRefused { peer, reason, .. }) = &errors[1] else {
         panic!("{}", errors[1])
     };

@@ -13,6 +13,7 @@ use rustls::RootCertStore;
 use tokio::runtime::Runtime;
 
 use super::*;
+use crate::config::Bounds;
 use crate::identity::{ALPN, Authority, Credentials, Role};
 
 /// Two ranks that reduce, each a sum that is checked, until the siege is over.
@@ -41,14 +42,20 @@ fn besieged(attack: impl FnOnce(&Siege) + Send) {
 
 fn besieged_over(data_transport: DataTransport, attack: impl FnOnce(&Siege) + Send) {
     let network = Network::default().with_data_transport(data_transport);
+    besieged_as(|config| config.with_network(network), attack);
+}
+
+fn besieged_as(
+    configured: impl Fn(GroupConfig) -> GroupConfig,
+    attack: impl FnOnce(&Siege) + Send,
+) {
     let (addresses, secret) = (free_addresses(2), JobSecret::generate().unwrap());
     let (siege, steps) = Siege::with_steps(&addresses, &secret);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         for rank in Rank::all(2) {
-            let config = config(&addresses, rank, &secret)
-                .with_transport(Transport::Quic)
-                .with_network(network);
+            let config = config(&addresses, rank, &secret).with_transport(Transport::Quic);
+            let config = configured(config);
             let (steps, over) = (&steps, &over);
             scope.spawn(move || reduce(Group::connect(&config).unwrap(), over, steps));
         }
@@ -349,32 +356,40 @@ fn who_says_nothing_keeps_no_member_from_joining() {
 
 #[test]
 fn who_writes_byte_by_byte_and_never_ends_is_cut_off() {
-    besieged(|siege| {
-        let runtime = runtime();
-        let _inside = runtime.enter();
-        let endpoint = client();
-        let mut greeting = crate::wire::Message::Heartbeat.encode();
-        // A body that never comes.
-        greeting[8..12].copy_from_slice(&1000_u32.to_le_bytes());
-        let began = Instant::now();
-        runtime.block_on(async {
-            let credentials = siege.credentials(1, SystemTime::now());
-            let connection = siege
-                .join_request(&endpoint, Some(credentials))
-                .await
-                .unwrap();
-            let (mut send, _receive) = connection.open_bi().await.unwrap();
-            for byte in greeting {
-                // A byte for every few steps of the group.
-                siege.goes_on();
-                if send.write_all(&[byte]).await.is_err() {
-                    break;
+    // A member that is too slow for it calls again.
+    let bounds = Bounds {
+        joining: Duration::from_secs(1),
+        ..Bounds::default()
+    };
+    besieged_as(
+        |config| config.with_bounds(bounds),
+        |siege| {
+            let runtime = runtime();
+            let _inside = runtime.enter();
+            let endpoint = client();
+            let mut greeting = crate::wire::Message::Heartbeat.encode();
+            // A body that never comes.
+            greeting[8..12].copy_from_slice(&1000_u32.to_le_bytes());
+            let began = Instant::now();
+            runtime.block_on(async {
+                let credentials = siege.credentials(1, SystemTime::now());
+                let connection = siege
+                    .join_request(&endpoint, Some(credentials))
+                    .await
+                    .unwrap();
+                let (mut send, _receive) = connection.open_bi().await.unwrap();
+                for byte in greeting {
+                    // A byte for every few steps of the group.
+                    siege.goes_on();
+                    if send.write_all(&[byte]).await.is_err() {
+                        break;
+                    }
                 }
-            }
-            let cut = tokio::time::timeout(PATIENCE, connection.closed()).await;
-            assert!(cut.is_ok(), "still open after {:?}", began.elapsed());
-        });
-    });
+                let cut = tokio::time::timeout(PATIENCE, connection.closed()).await;
+                assert!(cut.is_ok(), "still open after {:?}", began.elapsed());
+            });
+        },
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ use bytemuck::Pod;
 use futures_util::future::{join_all, try_join_all};
 use meshwork_accel::{ElementType, ReduceOp};
 use tokio::io::simplex;
+use tokio::runtime::Runtime;
 
 use super::{CallGraph, LinkOperation, PIECE_BYTES, Scratch, WaitState};
 use crate::Rank;
@@ -124,12 +125,19 @@ fn all_reduce(
     }
 }
 
+thread_local! {
+    /// Of a test, which has a thread of its own, for all its operations.
+    static RUNTIME: Runtime = {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().build().unwrap()
+    };
+}
+
 /// All ranks in turn, on one thread; a circle of waits becomes a failure.
 fn together<T>(ranks: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
     let all = async { tokio::time::timeout(Duration::from_secs(60), join_all(ranks)).await };
-    let runtime = runtime.enable_time().build().unwrap();
-    runtime.block_on(all).expect("nobody waits in a circle")
+    let ended = RUNTIME.with(|runtime| runtime.block_on(all));
+    ended.expect("nobody waits in a circle")
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use quinn::{Connection, Incoming, SendStream};
 use tokio::task::JoinSet;
@@ -21,9 +20,6 @@ use crate::tasks::spawn_in;
 use crate::wire::{Abort, Hello, Message, WireError};
 use crate::{Rank, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
 
-/// How long a caller may take from its first packet until it is a member.
-const JOINING: Duration = Duration::from_secs(10);
-
 /// Lets in whoever proves to be a member, and tells the membership whom it did not let in.
 pub(in crate::quic) async fn accept(admission: Arc<Admission>, node: Arc<Node>) {
     // Ends with this, and with it all who are too late for this epoch.
@@ -36,9 +32,9 @@ pub(in crate::quic) async fn accept(admission: Arc<Admission>, node: Arc<Node>) 
         let Some((incoming, permit)) = node.handshake_limiter.admit(incoming) else {
             continue;
         };
-        let admission = admission.clone();
+        let (admission, joining) = (admission.clone(), node.config.bounds().joining);
         spawn_in(&mut callers, async move {
-            let _ = timeout(JOINING, receive(&admission, incoming, permit)).await;
+            let _ = timeout(joining, receive(&admission, incoming, permit)).await;
         });
     }
 }
