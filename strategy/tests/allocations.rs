@@ -11,7 +11,8 @@ use meshwork_strategy::{
 };
 use meshwork_testing::in_threads;
 
-/// Allocations of this thread in a hundred steps, after two.
+/// Allocations of this thread in five steps, after two: the fewest of many times, as a wait that
+/// lasts long on a busy machine is told to others, which takes memory.
 fn allocations(group: Group, dtype: CommunicationDtype, bytes_per_bucket: usize) -> u64 {
     let options = CommunicationOptions::new().with_bytes_per_bucket(bytes_per_bucket);
     let mut strategy = MultiWorkerMirroredStrategy::from_group(group)
@@ -35,9 +36,13 @@ fn allocations(group: Group, dtype: CommunicationDtype, bytes_per_bucket: usize)
         assert_eq!(loss.unwrap().into_first(), 2.0);
     };
     (0..2).for_each(|_| step());
-    let counted = allocation_counter::measure(|| (0..100).for_each(|_| step()));
+    let counted = (0..20).map(|_| {
+        let five = allocation_counter::measure(|| (0..5).for_each(|_| step()));
+        five.count_total
+    });
+    let fewest = counted.min().unwrap();
     strategy.leave().unwrap();
-    counted.count_total
+    fewest
 }
 
 #[test]

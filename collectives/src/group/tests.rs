@@ -137,8 +137,8 @@ fn same_bits<T: bytemuck::Pod>(one: &[T], other: &[T]) -> bool {
     bytemuck::cast_slice::<T, u8>(one) == bytemuck::cast_slice::<T, u8>(other)
 }
 
-/// What ends when its time is up: with little time first, and with more where a busy machine did not
-/// come to the point by then.
+/// What ends when its time is up: with little time first, and with more where a busy machine did
+/// not come to the point by then.
 fn in_time<R>(attempt: impl Fn(Duration) -> R, has_come: impl Fn(&R) -> bool) -> R {
     let mut time = Duration::from_millis(300);
     loop {

@@ -77,14 +77,14 @@ fn expected<T: Small>(op: ReduceOp, world: usize, at: usize) -> u8 {
     }
 }
 
-/// All vectors of any type, and a remainder; that lengths make no difference otherwise is shown with
-/// one type.
+/// All vectors of any type, and a remainder; that lengths make no difference otherwise is shown
+/// with one type.
 const LEN: usize = 37;
 
 fn every_op<T: Small>(group: &mut Group, how: &str) {
     let (me, world) = (group.rank().index(), group.world() as usize);
     for op in ReduceOp::ALL.into_iter().filter(|op| op.supports(T::TYPE)) {
-        // A mean that is not whole is rounded by floats and cut by integers: left to their own tests.
+        // A mean that is not whole is rounded by floats and cut by integers; other tests show it.
         let whole = |at: &usize| {
             let sum: usize = (0..world)
                 .map(|rank| contribution(rank, *at) as usize)
