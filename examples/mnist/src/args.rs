@@ -76,9 +76,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Write the loss curve to this file, as SVG
-    #[arg(long, value_name = "FILE", default_value = "mnist-loss.svg")]
-    pub(crate) plot: PathBuf,
+    /// Write the loss curve to this file, as SVG [default: mnist-loss.svg, if the folder takes files]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
 
     /// Go on from the latest checkpoint in this folder, and write new ones; SIGTERM then writes one
     /// and exits with status 75
@@ -260,7 +260,6 @@ const DATA_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
 
     use super::*;
 
@@ -290,7 +289,7 @@ mod tests {
             (3, 64, 1)
         );
         assert_eq!(args.lr, LearningRate(0.1));
-        assert_eq!(args.plot, Path::new("mnist-loss.svg"));
+        assert_eq!(args.plot, None);
         assert!(args.data.join("README.md").exists());
         assert_eq!(args.json, None);
     }

@@ -12,7 +12,7 @@ use crate::args::{Args, Engine};
 use crate::error::Error;
 use crate::images::Images;
 use crate::keep::Keep;
-use crate::report::{self, Reporter, Sharers};
+use crate::report::{Reporter, Sharers};
 use crate::settings::Settings;
 use crate::{plot, threads, train};
 
@@ -126,16 +126,14 @@ fn train(
     if strategy.is_chief() {
         let workers = Sharers::Workers(strategy.num_replicas_in_sync());
         reporter.finish(&outcome, workers)?;
-        plot::write(&args.plot, &outcome.losses)?;
-        report::announce_curve(&args.plot);
+        plot::leave(args.plot.as_deref(), &outcome.losses)?;
     }
     Ok(())
 }
 
 /// Checks that the results can be written, before minutes are spent on them.
 pub(crate) fn check_results(args: &Args) -> Result<(), Error> {
-    let files = [(Some(&args.plot), "--plot"), (args.json.as_ref(), "--json")];
-    for (path, flag) in files {
+    for (path, flag) in [(&args.plot, "--plot"), (&args.json, "--json")] {
         if let Some(path) = path {
             let open = OpenOptions::new().create(true).append(true).open(path);
             open.map(drop).map_err(Error::write(path, flag))?;

@@ -1,17 +1,37 @@
 //! The loss curve as a picture.
 
+use std::io;
 use std::path::Path;
 
 use plotters::prelude::*;
 
 use crate::error::Error;
+use crate::report;
 
-/// Writes the loss of each step, the first being step 1, as SVG.
+/// Where nobody named another file.
+const FILE: &str = "mnist-loss.svg";
+
+/// Writes the loss curve to the file that was named, or else to one in the current folder, if that
+/// takes files: in a container it may not. Says where it is.
 ///
 /// # Errors
 ///
-/// [`Error::Write`] if the file cannot be written.
-pub(crate) fn write(path: &Path, losses: &[f32]) -> Result<(), Error> {
+/// [`Error::Write`] if the file that was named cannot be written.
+pub(crate) fn leave(named: Option<&Path>, losses: &[f32]) -> Result<(), Error> {
+    match named {
+        Some(path) => write(path, losses).map(|()| report::announce_curve(path)),
+        None => {
+            match write(Path::new(FILE), losses) {
+                Ok(()) => report::announce_curve(Path::new(FILE)),
+                Err(error) => report::print_line(io::stdout(), &format!("no loss curve: {error}")),
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Writes the loss of each step, the first being step 1, as SVG.
+fn write(path: &Path, losses: &[f32]) -> Result<(), Error> {
     let picture = svg(losses).map_err(|source| Error::Draw {
         steps: losses.len(),
         source,
@@ -19,7 +39,7 @@ pub(crate) fn write(path: &Path, losses: &[f32]) -> Result<(), Error> {
     std::fs::write(path, picture).map_err(Error::write(path, "--plot"))
 }
 
-type DrawError = DrawingAreaErrorKind<std::io::Error>;
+type DrawError = DrawingAreaErrorKind<io::Error>;
 
 fn svg(losses: &[f32]) -> Result<String, DrawError> {
     let mut picture = String::new();

@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::images::Images;
 use crate::model::{CLASSES, Kind};
 use crate::optimizer::{INERTIA, part_of_rate};
-use crate::report::{self, Reporter, Sharers, Step};
+use crate::report::{Reporter, Sharers, Step};
 use crate::settings::Settings;
 use crate::train::{Outcome, TEST_BATCH};
 use crate::{job, plot};
@@ -56,9 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let mut run = Run::new(settings, &images, Place::new(args)?)?;
     let outcome = run.outcome(steps, &mut reporter)?;
     reporter.finish(&outcome, Sharers::Devices(devices))?;
-    plot::write(&args.plot, &outcome.losses)?;
-    report::announce_curve(&args.plot);
-    Ok(())
+    plot::leave(args.plot.as_deref(), &outcome.losses)
 }
 
 /// What a run needs from its first step to its last.

@@ -314,6 +314,18 @@ fn a_reader_that_leaves_does_not_stop_training() {
     assert!(log.lines().last().unwrap().contains("final"), "{log}");
 }
 
+/// As in a container whose user may write nowhere.
+#[test]
+fn a_folder_that_takes_no_file_costs_the_loss_curve_alone() {
+    let folder = data_folder();
+    fs::create_dir(folder.path().join("mnist-loss.svg")).unwrap();
+    let output = mnist(folder.path(), &[]);
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{stdout}");
+    let line = "no loss curve: cannot write mnist-loss.svg; pass another name with --plot";
+    assert!(stdout.contains(line), "{stdout}");
+}
+
 #[test]
 fn every_mistake_is_one_line_and_a_failure() {
     let folder = data_folder();
