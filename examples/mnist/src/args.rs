@@ -76,7 +76,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Write the loss curve to this file, as SVG [default: mnist-loss.svg, if the folder takes files]
+    /// Write the loss curve to this file, as SVG [default: mnist-loss.svg, if it can be written]
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
 
