@@ -121,9 +121,11 @@ struct Line {
 
 impl Line {
     fn seconds(&self, bytes: usize) -> f64 {
-        let bytes = bytes as f64;
-        let chain = self.fixed.chain + self.per_byte.chain * bytes;
-        chain.max(self.fixed.work + self.per_byte.work * bytes)
+        let cost = Cost {
+            chain: self.fixed.chain + self.per_byte.chain * bytes as f64,
+            work: self.fixed.work + self.per_byte.work * bytes as f64,
+        };
+        cost.seconds()
     }
 }
 

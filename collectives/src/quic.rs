@@ -35,6 +35,8 @@ mod rendezvous;
 mod roaming;
 mod streams;
 mod stripes;
+#[cfg(test)]
+mod testing;
 mod ways;
 
 use std::fmt;

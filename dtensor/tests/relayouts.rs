@@ -75,17 +75,23 @@ fn named(from: &DTensor<i32>, to: &DTensor<i32>) -> String {
     format!("{:?} from {} to {}", to.shape(), from.layout(), to.layout())
 }
 
+/// Relayouts one like the other, which has the same values.
+#[track_caller]
+fn moves(from: &DTensor<i32>, to: &DTensor<i32>) {
+    let moved = from.relayout(to.layout()).unwrap();
+    assert_eq!(
+        moved.unpack().unwrap(),
+        to.unpack().unwrap(),
+        "{}",
+        named(from, to)
+    );
+}
+
 /// Every pair of tensors of this shape, whose values so many clients compare with those they had.
 fn moves_right(count: u32, shape: [usize; 3]) {
     clients(count, |context, mesh| {
         for_each_pair(context, mesh, shape, |from, to| {
-            let moved = from.relayout(to.layout()).unwrap();
-            assert_eq!(
-                moved.unpack().unwrap(),
-                to.unpack().unwrap(),
-                "{}",
-                named(from, to)
-            );
+            moves(from, to);
         });
     });
 }
@@ -103,13 +109,7 @@ fn every_pair_sends_the_bytes_of_its_plan_between_eight_clients() {
         let mut sent = Vec::new();
         for_each_pair(context, mesh, [4, 4, 4], |from, to| {
             let before = context.bytes_sent();
-            let moved = from.relayout(to.layout()).unwrap();
-            assert_eq!(
-                moved.unpack().unwrap(),
-                to.unpack().unwrap(),
-                "{}",
-                named(from, to)
-            );
+            moves(from, to);
             sent.push(context.bytes_sent() - before);
         });
         sent

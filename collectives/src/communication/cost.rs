@@ -47,6 +47,12 @@ pub(super) struct Cost {
     pub(super) work: f64,
 }
 
+impl Cost {
+    pub(super) fn seconds(self) -> f64 {
+        self.chain.max(self.work)
+    }
+}
+
 /// What moving bytes over one kind of link takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkCost {
@@ -140,8 +146,7 @@ impl CostModel {
         hosts: &Hosts,
         bytes: usize,
     ) -> f64 {
-        let Cost { chain, work } = self.cost(collective, algorithm, hosts, bytes);
-        chain.max(work)
+        self.cost(collective, algorithm, hosts, bytes).seconds()
     }
 
     pub(super) fn cost(

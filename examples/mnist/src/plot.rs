@@ -18,16 +18,13 @@ const FILE: &str = "mnist-loss.svg";
 ///
 /// [`Error::Write`] if the file that was named cannot be written.
 pub(crate) fn leave(named: Option<&Path>, losses: &[f32]) -> Result<(), Error> {
-    match named {
-        Some(path) => write(path, losses).map(|()| report::announce_curve(path)),
-        None => {
-            match write(Path::new(FILE), losses) {
-                Ok(()) => report::announce_curve(Path::new(FILE)),
-                Err(error) => report::print_line(io::stdout(), &format!("no loss curve: {error}")),
-            }
-            Ok(())
-        }
+    let path = named.unwrap_or_else(|| Path::new(FILE));
+    match write(path, losses) {
+        Ok(()) => report::announce_curve(path),
+        Err(error) if named.is_some() => return Err(error),
+        Err(error) => report::print_line(io::stdout(), &format!("no loss curve: {error}")),
     }
+    Ok(())
 }
 
 /// Writes the loss of each step, the first being step 1, as SVG.

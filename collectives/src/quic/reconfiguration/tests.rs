@@ -1,18 +1,15 @@
 //! A member that another calls or that calls it, whose part the test plays.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use meshwork_testing::free_addresses;
 use quinn::{ClientConfig, Connection, RecvStream, SendStream};
 
 use super::*;
-use crate::quic::{Remote, control, join};
+use crate::Rank;
+use crate::quic::testing::{Job, end};
+use crate::quic::{Remote, control};
 use crate::wire::{Ballot, Message, Spoken};
-use crate::{GroupConfig, JobSecret, Member, Rank, Timeouts, Transport};
 
-/// How long a member may be silent.
-const SILENCE: Duration = Duration::from_secs(1);
 /// As many as it takes for one that calls nobody of its own accord.
 const WORLD: u32 = 4;
 const CALLER: MemberId = 0;
@@ -27,30 +24,12 @@ struct Epoch {
 
 impl Epoch {
     async fn over() -> Self {
-        let (addresses, secret) = (
-            free_addresses(WORLD as usize),
-            JobSecret::generate().unwrap(),
-        );
-        let begun = |rank| {
-            let config = GroupConfig::new(addresses.clone(), Rank::new(rank), secret.clone());
-            let config = config
-                .unwrap()
-                .with_timeouts(Timeouts::default().with_silence(SILENCE))
-                .with_transport(Transport::Quic);
-            let members = Rank::all(WORLD).zip(config.members());
-            let members = members.map(|(rank, address)| Member::new(rank, address));
-            let members = members.collect();
-            async move { join(&config, members).await.unwrap().remote }
-        };
+        let job = Job::new(WORLD as usize);
+        let member = |rank| job.member(rank);
         let remotes: [Remote; WORLD as usize] =
-            tokio::join!(begun(0), begun(1), begun(2), begun(3)).into();
-        let over = OperationError::Aborted {
-            peer: Member::new(Rank::CHIEF, addresses[0].clone()),
-            message: "it shrinks".to_owned(),
-        };
+            tokio::join!(member(0), member(1), member(2), member(3)).into();
         for remote in &remotes {
-            // Whoever has heard of it from another before says nothing more.
-            remote.give_up(over.clone()).await;
+            end(remote).await;
             let mut failure = remote.failure();
             failure.wait_for(Option::is_some).await.unwrap();
             remote.hand_over().await;
@@ -68,6 +47,14 @@ impl Epoch {
         let (own, evidence) = (MemberState::default(), remote.evidence(None));
         let end = remote.node().agree(remote.previous_epoch(), own, evidence);
         panic!("{:?}", end.await.map(|view| view.number));
+    }
+
+    /// Ends with the test, while a member agrees.
+    async fn while_one_agrees(&self, member_id: MemberId, test: impl Future<Output = ()>) {
+        tokio::select! {
+            () = test => {}
+            () = self.agrees(member_id) => {}
+        }
     }
 
     /// A member's connection of the epoch with another.
@@ -174,10 +161,7 @@ async fn whoever_is_called_answers_without_a_call_of_its_own() {
         prepare(&mut send).await;
         promises(&epoch, &spoken(&mut receive).await);
     };
-    tokio::select! {
-        () = asks => {}
-        () = epoch.agrees(CALLED) => {}
-    }
+    epoch.while_one_agrees(CALLED, asks).await;
 }
 
 #[tokio::test]
@@ -189,10 +173,7 @@ async fn where_the_callers_line_has_ended_the_answer_comes_by_a_call() {
         prepare(&mut send).await;
         promises(&epoch, &epoch.is_called().await);
     };
-    tokio::select! {
-        () = asks => {}
-        () = epoch.agrees(CALLED) => {}
-    }
+    epoch.while_one_agrees(CALLED, asks).await;
 }
 
 /// It may have died, and the called one would know by nothing else.
@@ -206,10 +187,7 @@ async fn a_caller_that_was_answered_and_falls_silent_is_called() {
         let calls = epoch.node(CALLER).endpoint.accept().await;
         assert!(calls.is_some());
     };
-    tokio::select! {
-        () = asks => {}
-        () = epoch.agrees(CALLED) => {}
-    }
+    epoch.while_one_agrees(CALLED, asks).await;
 }
 
 #[tokio::test]
@@ -225,10 +203,7 @@ async fn whoever_is_called_over_the_connection_of_the_old_epoch_answers_there() 
         prepare(&mut send).await;
         promises(&epoch, &spoken(&mut receive).await);
     };
-    tokio::select! {
-        () = asks => {}
-        () = epoch.agrees(CALLED) => {}
-    }
+    epoch.while_one_agrees(CALLED, asks).await;
 }
 
 /// As long as it acknowledges what comes, it is not silent.
@@ -262,8 +237,5 @@ async fn who_does_not_answer_over_the_connection_of_the_old_epoch_is_dialled() {
         let (_, mut receive) = connection.await.unwrap().accept_bi().await.unwrap();
         greeted(&mut receive, epoch.node(CALLER)).await;
     };
-    tokio::select! {
-        () = is_dialled => {}
-        () = epoch.agrees(CALLER) => {}
-    }
+    epoch.while_one_agrees(CALLER, is_dialled).await;
 }

@@ -1,18 +1,13 @@
 //! Connections between two members that change epochs together, and what may be on them.
 
-use std::time::{Duration, Instant};
-
-use meshwork_testing::free_addresses;
+use std::time::Instant;
 
 use super::*;
 use crate::quic::heads::SplitHead;
-use crate::quic::{Met, Remote, join};
+use crate::quic::testing::{Job, SILENCE, end};
+use crate::quic::{Met, Remote};
 use crate::wire::MemberState;
-use crate::{GroupConfig, JobSecret, JoinError, Member, OperationError, Refusal};
-use crate::{Timeouts, Transport};
-
-/// How long a member may be silent: a fourth of the time in which all have to meet.
-const SILENCE: Duration = Duration::from_secs(1);
+use crate::{JoinError, OperationError, Refusal};
 
 /// A member that has agreed on the next epoch.
 struct Changing {
@@ -25,22 +20,9 @@ struct Changing {
 impl Changing {
     /// Two, the lower rank first.
     async fn two() -> (Self, Self) {
-        let (addresses, secret) = (free_addresses(2), JobSecret::generate().unwrap());
-        let begun = |rank| {
-            let config = GroupConfig::new(addresses.clone(), Rank::new(rank), secret.clone());
-            let config = config
-                .unwrap()
-                .with_timeouts(Timeouts::default().with_silence(SILENCE))
-                .with_transport(Transport::Quic);
-            let members = Rank::all(2).zip(config.members());
-            let members = members.map(|(rank, address)| Member::new(rank, address));
-            let members = members.collect();
-            async move { join(&config, members).await.unwrap().remote }
-        };
-        let (low, high) = tokio::join!(begun(0), begun(1));
-        let message = "it shrinks".to_owned();
-        let peer = low.place().1[0].clone();
-        low.give_up(OperationError::Aborted { peer, message }).await;
+        let job = Job::new(2);
+        let (low, high) = tokio::join!(job.member(0), job.member(1));
+        end(&low).await;
         tokio::join!(Self::of(low, Rank::new(1)), Self::of(high, Rank::CHIEF))
     }
 

@@ -1,0 +1,48 @@
+//! Members of a first epoch, all in this process, whose parts tests play.
+
+use std::time::Duration;
+
+use meshwork_testing::free_addresses;
+
+use super::{Remote, join};
+use crate::{GroupConfig, JobSecret, Member, OperationError, Rank, Timeouts, Transport};
+
+/// How long a member may be silent: a fourth of the time in which all have to meet.
+pub(super) const SILENCE: Duration = Duration::from_secs(1);
+
+/// Where members meet, and by what they know each other.
+pub(super) struct Job {
+    addresses: Vec<String>,
+    secret: JobSecret,
+}
+
+impl Job {
+    /// Of so many members.
+    pub(super) fn new(world: usize) -> Self {
+        Self {
+            addresses: free_addresses(world),
+            secret: JobSecret::generate().unwrap(),
+        }
+    }
+
+    /// Meets the others, at the same time as they do.
+    pub(super) async fn member(&self, rank: u32) -> Remote {
+        let (addresses, secret) = (self.addresses.clone(), self.secret.clone());
+        let config = GroupConfig::new(addresses, Rank::new(rank), secret).unwrap();
+        let config = config
+            .with_timeouts(Timeouts::default().with_silence(SILENCE))
+            .with_transport(Transport::Quic);
+        let members = Rank::all(u32::MAX).zip(config.members());
+        let members = members.map(|(rank, address)| Member::new(rank, address));
+        let members = members.collect();
+        join(&config, members).await.unwrap().remote
+    }
+}
+
+/// Ends the epoch, as a member does that changes it; another may have before.
+pub(super) async fn end(remote: &Remote) {
+    let peer = remote.place().1[0].clone();
+    let message = "it shrinks".to_owned();
+    let over = OperationError::Aborted { peer, message };
+    remote.give_up(over).await;
+}
