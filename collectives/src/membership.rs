@@ -40,9 +40,6 @@ use roster::Roster;
 
 /// How long evidence is collected after the first sign of a loss.
 pub(crate) const GRACE: Duration = Duration::from_millis(50);
-/// The same before the group has begun: whoever has heard that another is lost ends, and may not
-/// have been told of this rank yet, which the launcher tells as soon as it listens.
-const GRACE_BEFORE: Duration = Duration::from_millis(500);
 
 /// How patient a group is.
 #[derive(Clone, Copy, Debug)]
@@ -343,10 +340,8 @@ impl Membership {
                 }
             }
             phase => {
-                let has_begun = !matches!(phase, Phase::Joining | Phase::Naming { .. });
-                let grace = if has_begun { GRACE } else { GRACE_BEFORE };
                 *phase = Phase::Grace {
-                    until: now + grace,
+                    until: now + GRACE,
                     culprit: rank,
                     cause,
                     heard,

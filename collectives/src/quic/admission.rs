@@ -4,6 +4,7 @@ mod accept;
 mod control_sender;
 mod dial;
 mod evidence;
+mod greeting;
 mod idle;
 mod join_requests;
 mod kept;
@@ -25,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use quinn::Connection;
 use ring::digest;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::node::{Node, View};
@@ -37,7 +38,7 @@ use crate::idle::Closable;
 use crate::membership::Event;
 use crate::tasks::spawn;
 use crate::wait_for_graph::WaitForGraph;
-use crate::wire::{Decision, Hello, Lane, MemberProcess, MemberRecord, Message};
+use crate::wire::{Abort, Decision, Hello, Lane, MemberProcess, MemberRecord, Message};
 use crate::{
     DataTransport, Member, Network, OperationError, Rank, Refusal, Timeouts, agreement,
     core_sharing, host,
@@ -81,6 +82,10 @@ pub(crate) struct Admission {
     events: mpsc::Sender<Event>,
     node: Arc<Node>,
     admitted: Mutex<BTreeMap<Rank, AdmittedMember>>,
+    /// Those that are not members yet.
+    greetings: watch::Sender<usize>,
+    /// What all are told, once the group has failed.
+    failed: OnceLock<Abort>,
     /// Tells that somebody has been admitted.
     admissions: Notify,
     /// What is known of every rank, once the group begins.
@@ -166,6 +171,8 @@ impl Admission {
             events,
             node: node.clone(),
             admitted: Mutex::default(),
+            greetings: watch::Sender::default(),
+            failed: OnceLock::new(),
             admissions: Notify::new(),
             roster: OnceLock::new(),
             arrivals: Arrivals::default(),
@@ -338,6 +345,7 @@ impl Admission {
     /// Waits until all last words are confirmed, for a bounded time. The connections that close, or
     /// nothing if a word is not confirmed.
     pub(super) async fn farewells(&self) -> Option<Vec<Closing>> {
+        self.finish_greetings().await;
         self.close_kept();
         let mut farewells = mem::take(&mut *lock(&self.farewells));
         farewells.extend(
@@ -400,6 +408,7 @@ impl Admission {
         };
         admitted.insert(rank, member);
         drop(admitted);
+        self.tell_if_failed(rank);
         for (lane, data) in (0..).zip(data) {
             let arrived = Arrived::new(data, closable.clone());
             self.arrives((rank, JOINED, lane), arrived);

@@ -5,7 +5,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::admission::Admission;
 use crate::flight_recorder::FlightRecorder;
-use crate::membership::{Action, Event, Membership};
+use crate::membership::{Action, Event, Membership, tell};
 use crate::notice::say;
 use crate::wire::MemberRecord;
 use crate::{LossCause, OperationError};
@@ -64,6 +64,8 @@ impl Outbox {
                 tracing::debug!(%error, "the group is over");
                 // Before anybody hears of it, who may end the process.
                 self.recorder.fail(&error);
+                let me = self.admission.me();
+                self.admission.fail(tell(&error, me));
                 self.failed.send_replace(Some(error));
                 self.ready = None;
             }

@@ -1,5 +1,6 @@
 //! Members of a first epoch, all in this process, whose parts tests play.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use meshwork_testing::free_addresses;
@@ -27,15 +28,23 @@ impl Job {
 
     /// Meets the others, at the same time as they do.
     pub(super) async fn member(&self, rank: u32) -> Remote {
+        let config = self.config(rank);
+        join(&config, self.members()).await.unwrap().remote
+    }
+
+    /// What a member knows before it meets others.
+    pub(super) fn config(&self, rank: u32) -> GroupConfig {
         let (addresses, secret) = (self.addresses.clone(), self.secret.clone());
         let config = GroupConfig::new(addresses, Rank::new(rank), secret).unwrap();
-        let config = config
+        config
             .with_timeouts(Timeouts::default().with_silence(SILENCE))
-            .with_transport(Transport::Quic);
-        let members = Rank::all(u32::MAX).zip(config.members());
+            .with_transport(Transport::Quic)
+    }
+
+    pub(super) fn members(&self) -> Arc<[Member]> {
+        let members = Rank::all(u32::MAX).zip(&self.addresses);
         let members = members.map(|(rank, address)| Member::new(rank, address));
-        let members = members.collect();
-        join(&config, members).await.unwrap().remote
+        members.collect()
     }
 }
 

@@ -144,6 +144,7 @@ async fn welcome(
     mut control: Stream,
     permit: Option<HandshakePermit>,
 ) -> Result<(), NoMessage> {
+    let _greeting = admission.begin_greeting();
     let tcp_binding = admission.greet(Rank::new(hello.rank), &connection);
     control::write(&mut control.0, &Message::Welcome(admission.hello.clone())).await?;
     // It has proved itself; what it still has to open must not keep others out.

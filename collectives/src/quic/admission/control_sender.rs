@@ -200,7 +200,7 @@ fn sent(connection: &Connection) -> u64 {
 }
 
 /// What comes within [`FAREWELL`].
-async fn in_looks<T>(work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn in_looks<T>(work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     for _ in 0..LOOKS {
         if let Ok(done) = timeout(FAREWELL / LOOKS, &mut work).await {

@@ -110,7 +110,8 @@ async fn greet_again(
     admitted
 }
 
-enum Attempt {
+#[derive(Debug)]
+pub(super) enum Attempt {
     /// Another attempt may succeed: the peer is not there yet.
     Failed,
     /// The same, and long enough ago.
@@ -164,13 +165,13 @@ async fn attempt(
 }
 
 /// A connection on which both have said who they are.
-struct Greeted {
+pub(super) struct Greeted {
     connection: Connection,
     hello: Hello,
     control: Stream,
 }
 
-async fn greet(
+pub(super) async fn greet(
     admission: &Admission,
     endpoint: &Endpoint,
     peer: &Member,
@@ -229,7 +230,7 @@ fn hopeless_version(none: NoMessage, peer: &Member) -> Attempt {
 }
 
 /// Opens the data stream and the further connections.
-async fn over_streams(
+pub(super) async fn over_streams(
     admission: &Admission,
     endpoint: &Endpoint,
     peer: &Member,
