@@ -34,6 +34,8 @@ pub enum Communication {
     Halving,
     /// Always two levels: inside hosts, and between them.
     Hierarchical,
+    /// Always the k-nomial tree.
+    Knomial,
     /// Whichever is predicted to be fastest of those whose result depends on the contributions
     /// alone: not on the size of the buffer, on where ranks are, nor on the transport.
     Reproducible,
@@ -41,7 +43,7 @@ pub enum Communication {
 
 impl Communication {
     /// Every way to choose.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Auto,
         Self::Ring,
         Self::Tree,
@@ -49,6 +51,7 @@ impl Communication {
         Self::Direct,
         Self::Halving,
         Self::Hierarchical,
+        Self::Knomial,
         Self::Reproducible,
     ];
 
@@ -63,6 +66,7 @@ impl Communication {
             Self::Direct => Some(Algorithm::Direct),
             Self::Halving => Some(Algorithm::Halving),
             Self::Hierarchical => Some(Algorithm::Hierarchical),
+            Self::Knomial => Some(Algorithm::Knomial),
         }
     }
 }
@@ -105,8 +109,11 @@ pub(crate) const SMALL_WORLD: usize = 8;
 /// How many times as long an algorithm may take that needs few other ranks. Every further one costs
 /// a connection, and where ranks share cores, their time for its messages.
 const WORTH_FEW_PEERS: f64 = 4.0;
-/// How many times as long an algorithm may take that needs fewer messages.
-const WORTH_FEW_MESSAGES: f64 = 1.1;
+/// How many times as long an algorithm may take that needs fewer messages, or about as many in
+/// fewer rounds, in which ranks are woken for several at once.
+const WORTH_FEW_MESSAGES: f64 = 1.2;
+/// Their number is that of some ranks, which stand for all.
+const ABOUT_AS_MANY: f64 = 1.2;
 
 /// Cost as a function of size: nearly what the rounds of a schedule add up to.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +143,7 @@ struct Effort {
     peers: usize,
     /// Messages that a rank sends, on average.
     messages: f64,
+    rounds: usize,
 }
 
 /// What an operation works on: elements of a type, and the op if they are reduced.
@@ -276,7 +284,8 @@ impl Choices {
         if self.hosts.world() <= SMALL_WORLD {
             return Some(fastest);
         }
-        let few = 2 * self.hosts.world().ilog2() as usize + 2;
+        // A k-nomial tree needs seven on each level, of which each has an eighth of those below.
+        let few = 5 * self.hosts.world().ilog2() as usize / 2 + 1;
         let within = |limit: f64| {
             let in_time = table.iter().filter(move |other| other.seconds <= limit);
             in_time.filter(move |other| other.effort.peers <= few)
@@ -284,8 +293,12 @@ impl Choices {
         let Some(first) = within(fastest.seconds * WORTH_FEW_PEERS).next() else {
             return Some(fastest);
         };
-        within(first.seconds * WORTH_FEW_MESSAGES)
-            .min_by(|left, right| left.effort.messages.total_cmp(&right.effort.messages))
+        let worth = || within(first.seconds * WORTH_FEW_MESSAGES);
+        let messages = worth().map(|other| other.effort.messages);
+        let fewest = messages.fold(f64::INFINITY, f64::min);
+        worth()
+            .filter(|other| other.effort.messages <= ABOUT_AS_MANY * fewest)
+            .min_by_key(|other| other.effort.rounds)
     }
 
     fn lines(&self, collective: Collective) -> Cow<'_, [Line]> {

@@ -4,8 +4,8 @@
 //!   of 16 ranks, rank 0 is connected with     1 2   4       8      12   14 15
 //! ```
 //!
-//! Ranks at distances of powers of two, in both directions: the partners of rings, binomial trees,
-//! recursive halving and dissemination. They send each other signs of life, and pass on what is for
+//! Ranks at distances of powers of two, in both directions: the partners of rings, recursive halving
+//! and dissemination, and the nearest of each level of a tree. They send each other signs of life, and pass on what is for
 //! everybody. If all who watch a rank die with it, those are missed by others, and the agreement
 //! that follows any loss finds who else is gone.
 //!
@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 
 use crate::Rank;
+use crate::schedule::KNOMIAL_RADIX;
 
 /// Whether two ranks of a group of `world` are neighbours: one is a power of two behind the other.
 pub(crate) fn adjacent(one: Rank, other: Rank, world: u32) -> bool {
@@ -37,17 +38,23 @@ pub(crate) fn neighbours(me: Rank, world: u32) -> BTreeSet<Rank> {
         .collect()
 }
 
-/// The rank above this one in the binomial tree with rank 0 at its top.
+/// Bits of a digit, where ranks are written so that each digit is a level of the tree.
+const DIGIT: u32 = KNOMIAL_RADIX.ilog2();
+
+/// The rank above this one in the tree of [`Algorithm::Knomial`](crate::schedule::Algorithm::Knomial)
+/// with rank 0 at its top: without its last digit that is not zero.
 pub(crate) fn parent(me: Rank) -> Option<Rank> {
     let number = me.number();
-    (number != 0).then(|| Rank::new(number & (number - 1)))
+    let digit = ((1 << DIGIT) - 1) << (number.trailing_zeros() / DIGIT * DIGIT);
+    (number != 0).then(|| Rank::new(number & !digit))
 }
 
 /// The ranks below this one in that tree.
 pub(crate) fn children(me: Rank, world: u32) -> impl Iterator<Item = Rank> {
-    let number = me.number();
-    let edges = (0..number.trailing_zeros()).map(|bit| 1 << bit);
-    let children = edges.map(move |edge| number + edge);
+    let levels = (0..u32::BITS / DIGIT).take_while(move |level| 1 << (DIGIT * level) < world);
+    let below = levels.take_while(move |level| me.number().trailing_zeros() >= DIGIT * (level + 1));
+    let digits = below.flat_map(|level| (1..1 << DIGIT).map(move |digit| digit << (DIGIT * level)));
+    let children = digits.map(move |distance| me.number() + distance);
     children
         .take_while(move |child| *child < world)
         .map(Rank::new)
@@ -74,6 +81,7 @@ pub(crate) fn ahead(rank: Rank, distance: u32, world: u32) -> Rank {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
 
     fn watchers(rank: u32, world: u32) -> impl Iterator<Item = u32> {
         neighbours(Rank::new(rank), world)
@@ -116,6 +124,25 @@ mod tests {
                     (at, hops) = (next, hops + 1);
                 }
                 assert!(hops <= most, "{hops} hops over {distance} of {world}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_above_and_below_is_as_a_schedule_says() {
+        for world in (1..=80).chain([511, 512, 513, 600]) {
+            let hosts = Hosts::apart(world);
+            for me in Rank::all(world) {
+                let down = Collective::Broadcast { root: Rank::CHIEF };
+                let rounds = Schedule::new(down, Algorithm::Knomial, &hosts, me).rounds();
+                let (mut above, mut below) = (None, BTreeSet::new());
+                for round in rounds {
+                    let receives = round.receives();
+                    above = above.or_else(|| receives.first().map(|receive| receive.from));
+                    below.extend(round.sends().iter().map(|send| send.to));
+                }
+                assert_eq!(parent(me), above, "{me} of {world}");
+                assert_eq!(children(me, world).collect::<BTreeSet<_>>(), below);
             }
         }
     }

@@ -39,7 +39,7 @@ pub(crate) use routed::Routed;
 const MAGIC: [u8; 4] = *b"MSHW";
 
 /// Raised when a change would make two versions misunderstand each other.
-pub(crate) const VERSION: u8 = 10;
+pub(crate) const VERSION: u8 = 11;
 
 fn begins_well(head: &[u8]) -> Result<(), WireError> {
     let found = [head[0], head[1], head[2], head[3]];

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use super::{Collective, Hosts, Order};
+use super::{Collective, Hosts, KNOMIAL_RADIX, Order};
 
 /// How a collective is carried out. Every algorithm can carry out every collective.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -25,17 +25,21 @@ pub enum Algorithm {
     /// Among the ranks of a host first and last, and in between among hosts, with every rank of a
     /// host carrying its share: fewest bytes between hosts.
     Hierarchical = 6,
+    /// A k-nomial tree, of radix [`KNOMIAL_RADIX`]: fewer rounds than a binomial one, in which a
+    /// rank may receive from several.
+    Knomial = 7,
 }
 
 impl Algorithm {
     /// Every algorithm, in the order of its wire code.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Ring,
         Self::Tree,
         Self::OneShot,
         Self::Direct,
         Self::Halving,
         Self::Hierarchical,
+        Self::Knomial,
     ];
 
     /// The code that stands for this algorithm on the wire; inverse of [`Algorithm::from_code`].
@@ -82,9 +86,12 @@ impl Algorithm {
             Self::OneShot | Self::Direct => Order::BalancedAtOnce,
             Self::Hierarchical if one_level => Order::BalancedAtOnce,
             Self::Hierarchical if hosts.are_aligned() => Order::Balanced,
-            Self::Tree if in_place => Order::Balanced,
+            Self::Knomial if in_place && hosts.world() <= KNOMIAL_RADIX => Order::BalancedAtOnce,
+            Self::Tree | Self::Knomial if in_place => Order::Balanced,
             Self::Halving if all_reduce && hosts.world().is_power_of_two() => Order::Balanced,
-            Self::Ring | Self::Tree | Self::Halving | Self::Hierarchical => Order::Any,
+            Self::Ring | Self::Tree | Self::Knomial | Self::Halving | Self::Hierarchical => {
+                Order::Any
+            }
         }
     }
 }
@@ -98,6 +105,7 @@ impl Display for Algorithm {
             Self::Direct => "direct",
             Self::Halving => "halving",
             Self::Hierarchical => "hierarchical",
+            Self::Knomial => "knomial",
         })
     }
 }

@@ -86,6 +86,7 @@ pub use algorithm::Algorithm;
 pub use blocks::{Blocks, chunk};
 pub use check::{Goal, Order, Violation, check};
 pub use hosts::Hosts;
+pub use pattern::tree::KNOMIAL_RADIX;
 pub use rank::Rank;
 pub use ring::RingOrder;
 pub use round::{OnReceive, Receive, Round, Send};

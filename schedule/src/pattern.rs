@@ -5,12 +5,13 @@ pub(crate) mod halving;
 pub(crate) mod hierarchy;
 mod ring;
 mod star;
-mod tree;
+pub(crate) mod tree;
 
 use crate::hosts::Hosts;
 use crate::{OnReceive, Round};
 use halving::Cut;
 use hierarchy::Owner;
+use tree::Tree;
 
 /// Where a schedule is played: whose part, among whom, over how many blocks.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +52,8 @@ pub(super) enum Pattern {
     ChainBroadcast(usize),
     ChainScatter(usize),
     RingAllGather,
-    TreeBroadcast(usize),
-    TreeScatter(usize),
+    TreeBroadcast(Tree),
+    TreeScatter(Tree),
     PairBroadcast,
     PairScatter,
     Doubling(Cut),
@@ -129,9 +130,8 @@ impl Pattern {
             | Self::Permute { .. } => 1,
             Self::ChainBroadcast(_) => ring::broadcast_rounds(world),
             Self::ChainScatter(_) | Self::RingAllGather | Self::OneByOne => ring::rounds(world),
-            Self::TreeBroadcast(_) | Self::TreeScatter(_) | Self::ByBits | Self::Barrier => {
-                tree::depth(world)
-            }
+            Self::TreeBroadcast(tree) | Self::TreeScatter(tree) => tree.depth(world),
+            Self::ByBits | Self::Barrier => exchange::doublings(world),
             Self::PairBroadcast | Self::PairScatter => halving::pair_rounds(world),
             Self::Doubling(_) => halving::rounds(world),
             Self::HostBroadcast(_) => hierarchy::BROADCAST_ROUNDS,
@@ -150,8 +150,8 @@ impl Pattern {
             Self::ChainBroadcast(root) => ring::broadcast(place, root, index),
             Self::ChainScatter(root) => ring::scatter(place, root, index),
             Self::RingAllGather => ring::all_gather(place, index),
-            Self::TreeBroadcast(root) => tree::broadcast(place, root, index),
-            Self::TreeScatter(root) => tree::scatter(place, root, index),
+            Self::TreeBroadcast(tree) => tree::broadcast(place, tree, index),
+            Self::TreeScatter(tree) => tree::scatter(place, tree, index),
             Self::PairBroadcast => halving::pair_broadcast(place),
             Self::PairScatter => halving::pair_scatter(place),
             Self::Doubling(cut) => halving::all_gather(place, cut, index),

@@ -6,6 +6,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::pattern::halving::{Cut, active};
 use super::pattern::hierarchy::Owner;
+use super::pattern::tree::Tree;
 use super::pattern::{Pattern, Phase, Way};
 use super::{Algorithm, Collective};
 
@@ -43,7 +44,7 @@ pub(super) fn plan(collective: Collective, algorithm: Algorithm, world: usize) -
 /// Blocks of an all-reduce: as many as ranks that reduce a part of the buffer.
 fn parts(algorithm: Algorithm, world: usize) -> usize {
     match algorithm {
-        Algorithm::OneShot | Algorithm::Tree => 1,
+        Algorithm::OneShot | Algorithm::Tree | Algorithm::Knomial => 1,
         Algorithm::Halving => active(world),
         Algorithm::Ring | Algorithm::Direct | Algorithm::Hierarchical => world,
     }
@@ -52,7 +53,7 @@ fn parts(algorithm: Algorithm, world: usize) -> usize {
 /// Blocks of a broadcast: as many as ranks that pass a part of the buffer on.
 fn pieces(algorithm: Algorithm, world: usize) -> usize {
     match algorithm {
-        Algorithm::OneShot | Algorithm::Tree => 1,
+        Algorithm::OneShot | Algorithm::Tree | Algorithm::Knomial => 1,
         Algorithm::Ring | Algorithm::Direct | Algorithm::Halving | Algorithm::Hierarchical => world,
     }
 }
@@ -63,7 +64,8 @@ fn all_reduce(algorithm: Algorithm) -> Phases {
             let (pattern, way) = (Pattern::StarShare, Way::Reduce);
             return smallvec![Phase { pattern, way }];
         }
-        Algorithm::Tree => smallvec![Phase::out(Pattern::TreeBroadcast(0))],
+        Algorithm::Tree => smallvec![Phase::out(Pattern::TreeBroadcast(Tree::binomial(0)))],
+        Algorithm::Knomial => smallvec![Phase::out(Pattern::TreeBroadcast(Tree::knomial(0)))],
         Algorithm::Halving => smallvec![
             Phase::out(Pattern::Doubling(Cut::Balanced)),
             Phase::out(Pattern::PairBroadcast),
@@ -81,7 +83,8 @@ fn broadcast(algorithm: Algorithm, root: usize) -> Phases {
     match algorithm {
         Algorithm::OneShot => smallvec![Phase::out(Pattern::StarBroadcast(root))],
         Algorithm::Ring => smallvec![Phase::out(Pattern::ChainBroadcast(root))],
-        Algorithm::Tree => smallvec![Phase::out(Pattern::TreeBroadcast(root))],
+        Algorithm::Tree => smallvec![Phase::out(Pattern::TreeBroadcast(Tree::binomial(root)))],
+        Algorithm::Knomial => smallvec![Phase::out(Pattern::TreeBroadcast(Tree::knomial(root)))],
         Algorithm::Hierarchical => smallvec![
             Phase::out(Pattern::HostDeal(root)),
             Phase::out(Pattern::HostBroadcast(root)),
@@ -99,13 +102,8 @@ fn all_gather(algorithm: Algorithm, owner: Owner) -> Phases {
     match algorithm {
         Algorithm::OneShot | Algorithm::Direct => smallvec![Phase::out(Pattern::StarAllGather)],
         Algorithm::Ring => smallvec![Phase::out(Pattern::RingAllGather)],
-        Algorithm::Tree => smallvec![
-            Phase {
-                pattern: Pattern::TreeScatter(0),
-                way: Way::Back,
-            },
-            Phase::out(Pattern::TreeBroadcast(0)),
-        ],
+        Algorithm::Tree => up_and_down(Tree::binomial(0)),
+        Algorithm::Knomial => up_and_down(Tree::knomial(0)),
         Algorithm::Halving => smallvec![
             Phase {
                 pattern: Pattern::PairScatter,
@@ -118,11 +116,23 @@ fn all_gather(algorithm: Algorithm, owner: Owner) -> Phases {
     }
 }
 
+/// All blocks to the root, and from there to all.
+fn up_and_down(tree: Tree) -> Phases {
+    smallvec![
+        Phase {
+            pattern: Pattern::TreeScatter(tree),
+            way: Way::Back,
+        },
+        Phase::out(Pattern::TreeBroadcast(tree)),
+    ]
+}
+
 fn scatter(algorithm: Algorithm, root: usize) -> Pattern {
     match algorithm {
         Algorithm::OneShot | Algorithm::Direct => Pattern::StarScatter(root),
         Algorithm::Ring => Pattern::ChainScatter(root),
-        Algorithm::Tree | Algorithm::Halving => Pattern::TreeScatter(root),
+        Algorithm::Tree | Algorithm::Halving => Pattern::TreeScatter(Tree::binomial(root)),
+        Algorithm::Knomial => Pattern::TreeScatter(Tree::knomial(root)),
         Algorithm::Hierarchical => Pattern::HostScatter(root),
     }
 }
@@ -131,7 +141,7 @@ fn all_to_all(algorithm: Algorithm) -> Pattern {
     match algorithm {
         Algorithm::OneShot | Algorithm::Direct => Pattern::AllAtOnce,
         Algorithm::Ring => Pattern::OneByOne,
-        Algorithm::Tree | Algorithm::Halving => Pattern::ByBits,
+        Algorithm::Tree | Algorithm::Knomial | Algorithm::Halving => Pattern::ByBits,
         Algorithm::Hierarchical => Pattern::HostAllToAll,
     }
 }
@@ -139,9 +149,13 @@ fn all_to_all(algorithm: Algorithm) -> Pattern {
 /// To the top of a tree and back takes two messages a rank, and twice the rounds of dissemination,
 /// which takes the logarithm of both.
 fn barrier(algorithm: Algorithm) -> Phases {
-    let down = Phase::out(Pattern::TreeBroadcast(0));
+    let along = |tree| {
+        let down = Phase::out(Pattern::TreeBroadcast(tree));
+        smallvec![down.backwards(), down]
+    };
     match algorithm {
-        Algorithm::Tree => smallvec![down.backwards(), down],
+        Algorithm::Tree => along(Tree::binomial(0)),
+        Algorithm::Knomial => along(Tree::knomial(0)),
         Algorithm::Ring
         | Algorithm::OneShot
         | Algorithm::Direct

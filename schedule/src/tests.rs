@@ -165,6 +165,7 @@ fn orders_are_as_good_as_promised_and_no_better_where_it_matters() {
     assert_eq!(found(Algorithm::Direct, &apart), Order::BalancedAtOnce);
     assert_eq!(found(Algorithm::OneShot, &apart), Order::BalancedAtOnce);
     assert_eq!(found(Algorithm::Tree, &apart), Order::Balanced);
+    assert_eq!(found(Algorithm::Knomial, &apart), Order::BalancedAtOnce);
     assert_eq!(found(Algorithm::Halving, &apart), Order::Balanced);
     assert_eq!(found(Algorithm::Ring, &apart), Order::Any);
     let aligned = Hosts::of([0, 0, 1, 1, 2, 2, 3, 3]);
@@ -172,6 +173,10 @@ fn orders_are_as_good_as_promised_and_no_better_where_it_matters() {
     let shifted = Hosts::of([0, 1, 1, 2, 2, 3, 3, 0]);
     assert_eq!(found(Algorithm::Hierarchical, &shifted), Order::Any);
     assert_eq!(found(Algorithm::Tree, &Hosts::apart(7)), Order::Balanced);
+    assert_eq!(
+        found(Algorithm::Knomial, &Hosts::apart(20)),
+        Order::Balanced
+    );
     assert_eq!(found(Algorithm::Halving, &Hosts::apart(5)), Order::Any);
 }
 
@@ -395,11 +400,14 @@ fn rounds_and_blocks_are_those_of_the_textbook() {
     assert_eq!(sent(all_reduce, Algorithm::Halving, 8), (6, 14, 8));
     assert_eq!(sent(all_reduce, Algorithm::Halving, 9), (8, 22, 8));
     assert_eq!(sent(all_reduce, Algorithm::Tree, 8), (6, 3, 1));
+    assert_eq!(sent(all_reduce, Algorithm::Knomial, 8), (2, 7, 1));
+    assert_eq!(sent(all_reduce, Algorithm::Knomial, 64), (4, 14, 1));
     assert_eq!(sent(all_reduce, Algorithm::OneShot, 8), (1, 7, 1));
     assert_eq!(sent(all_reduce, Algorithm::Ring, 1), (0, 0, 1));
     assert_eq!(sent(Collective::AllToAll, Algorithm::Tree, 8), (3, 12, 64));
     assert_eq!(sent(Collective::Barrier, Algorithm::Ring, 9), (4, 0, 0));
     assert_eq!(sent(Collective::Barrier, Algorithm::Tree, 9), (8, 0, 0));
+    assert_eq!(sent(Collective::Barrier, Algorithm::Knomial, 9), (4, 0, 0));
 }
 
 #[test]

@@ -137,7 +137,7 @@ impl LinkMedium {
             WorkKind::Exchange => return self.exchange_algorithm(contract, digest, communication),
             // Of many ranks, some share cores, and the time of each for messages adds up.
             WorkKind::Barrier => {
-                return (self.world as usize > SMALL_WORLD).then_some(Algorithm::Tree);
+                return (self.world as usize > SMALL_WORLD).then_some(Algorithm::Knomial);
             }
             WorkKind::Agree | WorkKind::Send | WorkKind::Receive => return None,
         };
@@ -201,7 +201,7 @@ impl LinkMedium {
                 Some(self.choose(contract, communication, Collective::ReduceScatter))
             }
             Kind::Gather | Kind::Scatter => {
-                (bytes(contract) <= SHORT_TREE_BLOCK).then_some(Algorithm::Tree)
+                (bytes(contract) <= SHORT_TREE_BLOCK).then_some(Algorithm::Knomial)
             }
             Kind::AllToAll => {
                 let is_short = bytes(contract) <= SHORT_BLOCK.saturating_mul(world);

@@ -382,6 +382,13 @@ impl<'a> ChunkReader<'a> {
         Ok(bytes)
     }
 
+    /// Receives a part of a chunk where others' parts are awaited too.
+    async fn part(&mut self, from: Rank, into: &mut [u8]) -> Result<(), Failure> {
+        self.operation.wait.waits_for(from);
+        self.incoming.receive(from, into).await?;
+        self.operation.check_values(from, into)
+    }
+
     async fn frame(&mut self, from: Rank) -> Result<Frame, Failure> {
         self.operation.wait.waits_for(from);
         let mut bytes = [0; FRAME_BYTES];

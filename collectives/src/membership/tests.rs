@@ -321,28 +321,6 @@ fn a_rank_that_has_said_goodbye_hears_of_those_at_work_and_blames_whom_they_blam
     }
 }
 
-/// Of two that die while all join, the one that the launcher tells of has died first.
-#[test]
-fn before_a_group_begins_the_launcher_has_time_to_name_the_first_of_the_dead() {
-    for told in [true, false] {
-        let mut world = World::new(4, MS, Hosts::One);
-        world.connects(3);
-        world.run(Duration::from_secs(1));
-        world.happens(3, Event::Died(Rank::new(1)));
-        world.run(Duration::from_millis(1400));
-        assert_eq!(world.ends[3], None);
-        if told {
-            world.happens(3, Event::Reported(Rank::CHIEF));
-        }
-        world.run(Duration::from_secs(2));
-        let Some((_, End::Failed(error))) = &world.ends[3] else {
-            panic!("{:?}", world.ends);
-        };
-        let first = if told { Rank::CHIEF } else { Rank::new(1) };
-        assert_eq!(error.rank_at_fault(), Some(first), "{error}");
-    }
-}
-
 #[test]
 fn a_group_that_joins_and_leaves_is_over_on_every_rank() {
     let mut world = World::joined(4, 5 * MS, Hosts::Each);

@@ -30,6 +30,11 @@ fn pair(place: &Place<'_>, distance: usize, round: &mut Round) {
     round.receive(me, from, into..into + 1);
 }
 
+/// Rounds after which steps of 1, 2, 4 … lead from each rank to each.
+pub(crate) fn doublings(world: usize) -> usize {
+    world.next_power_of_two().trailing_zeros() as usize
+}
+
 /// A block that has a way of `d` places before it takes a step of `2^r` in round `r` if `d` has
 /// that bit: few rounds, for which blocks pass through other ranks (Bruck et al., "Efficient
 /// algorithms for all-to-all communications", 1997).

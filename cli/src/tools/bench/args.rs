@@ -139,6 +139,8 @@ pub(crate) enum Algorithm {
     Direct,
     Halving,
     Hierarchical,
+    /// A tree of which each rank has up to seven others below it on each level
+    Knomial,
     /// The fastest whose result depends on the contributions alone
     Reproducible,
 }
@@ -325,6 +327,7 @@ impl From<Algorithm> for Communication {
             Algorithm::Direct => Self::Direct,
             Algorithm::Halving => Self::Halving,
             Algorithm::Hierarchical => Self::Hierarchical,
+            Algorithm::Knomial => Self::Knomial,
             Algorithm::Reproducible => Self::Reproducible,
         }
     }

@@ -54,7 +54,7 @@ impl Member {
         self.sum();
     }
 
-    /// All work together. Trees need neighbours only.
+    /// All work together.
     fn sum(&mut self) {
         self.group.set_communication(Communication::Tree);
         let mut sum = vec![self.group.rank().number(); 5000];

@@ -30,7 +30,7 @@ impl Route {
     pub(in crate::links) fn of(contract: &Contract, digest: u64) -> Self {
         let few_rounds = matches!(
             contract.algorithm,
-            Some(Algorithm::Tree | Algorithm::Halving)
+            Some(Algorithm::Tree | Algorithm::Knomial | Algorithm::Halving)
         );
         if !few_rounds && contract.algorithm != Some(Algorithm::Ring) {
             return Self::Direct;

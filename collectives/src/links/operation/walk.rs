@@ -18,8 +18,12 @@ use crate::Rank;
 use crate::contract::Contract;
 use crate::failure::Failure;
 use crate::links::{LinkWriters, Links};
-use crate::schedule::{Blocks, OnReceive, Receive, Round, Schedule, Send};
+use crate::schedule::{Blocks, KNOMIAL_RADIX, OnReceive, Receive, Round, Schedule, Send};
 use crate::wire::FrameType;
+
+/// Bytes that are taken in from each of several ranks before they are reduced: of eight, as many as
+/// of one.
+const FOLDED_BYTES: usize = PIECE_BYTES / KNOMIAL_RADIX;
 
 impl LinkOperation<'_> {
     /// Walks a schedule on the elements of `buffer`, cut evenly.
@@ -41,7 +45,7 @@ impl LinkOperation<'_> {
     /// Walks a schedule on a buffer, which holds unspecified values if it stops.
     ///
     /// Takes memory of its own for what is received only where a round reduces from several ranks
-    /// at once: as much as all that they send.
+    /// at once: as much as all that they send, or some pieces where nothing is sent in it.
     pub(super) async fn walk_cut(
         &self,
         schedule: Schedule,
@@ -132,7 +136,7 @@ impl Walk<'_> {
         let needed = |piece: &Range<usize>| before.of(&self.blocks, send.blocks.clone(), piece);
         // A message without elements says no more than that its sender has come so far. Others
         // begin when there is something to say: head and elements are one packet then.
-        let first = pieces(whole.clone()).next();
+        let first = pieces(whole.clone(), PIECE_BYTES).next();
         let first = first.map_or_else(|| before.all(), |piece| needed(&piece));
         self.wait_for_received(first, outgoing).await?;
         if self.operation.told() == Some(send.to) && !self.announced.get() {
@@ -141,7 +145,7 @@ impl Walk<'_> {
         let header = self.operation.frame(FrameType::Chunk, bytes).encode();
         outgoing.send(send.to, &header).await?;
         self.sent.advance(1);
-        for piece in pieces(whole) {
+        for piece in pieces(whole, PIECE_BYTES) {
             self.received.reach(needed(&piece)).await;
             if round.receives().is_empty() {
                 self.operation.wait.waits_for(send.to);
@@ -204,7 +208,13 @@ impl Walk<'_> {
                 before.count(&self.blocks, send.blocks.clone());
             }
             if let Some(combine) = self.combine.as_ref().filter(|_| meets_several(&round)) {
-                self.fold(&round, chunk_reader, combine, &before).await?;
+                match Meeting::of(&round) {
+                    Some(meeting) => {
+                        let folded = self.fold_pieces(&meeting, chunk_reader, combine, &before);
+                        folded.await?;
+                    }
+                    None => self.fold(&round, chunk_reader, combine, &before).await?,
+                }
                 continue;
             }
             for receive in round.receives() {
@@ -231,7 +241,7 @@ impl Walk<'_> {
             true => First::Received,
             false => First::Own,
         };
-        for piece in pieces(whole) {
+        for piece in pieces(whole, PIECE_BYTES) {
             let out = self
                 .sent
                 .reach(before.of(&self.blocks, blocks.clone(), &piece));
@@ -253,6 +263,41 @@ impl Walk<'_> {
                     apply(own, read, combine, first)?;
                 }
             }
+            self.received.advance(length);
+        }
+        Ok(())
+    }
+
+    /// Receives a piece from each, and reduces them at once, piece by piece.
+    async fn fold_pieces(
+        &self,
+        meeting: &Meeting,
+        chunk_reader: &mut ChunkReader<'_>,
+        combine: &Combine,
+        before: &Places,
+    ) -> Result<(), Failure> {
+        let Meeting { blocks, from } = meeting;
+        let whole = self.blocks.elements(blocks.clone());
+        for rank in from {
+            chunk_reader.head(*rank, whole.len()).await?;
+        }
+        // All but the last are counted before it.
+        self.received
+            .advance(from.len() + (from.len() - 1) * whole.len());
+        let length = whole.len().min(FOLDED_BYTES);
+        let mut read: Vec<_> = from.iter().map(|_| AlignedBytes::zeroed(length)).collect();
+        for piece in pieces(whole, FOLDED_BYTES) {
+            let mut arrived = BTreeMap::new();
+            for (rank, read) in from.iter().zip(&mut read) {
+                let read = &mut read[..piece.len()];
+                chunk_reader.part(*rank, read).await?;
+                arrived.insert(*rank, &*read);
+            }
+            let out = before.of(&self.blocks, blocks.clone(), &piece);
+            self.sent.reach(out).await;
+            let length = piece.len();
+            let own = &mut self.buffer.borrow_mut()[piece];
+            combine_in_order(self.operation.me, own, arrived, combine)?;
             self.received.advance(length);
         }
         Ok(())
@@ -286,12 +331,35 @@ impl Walk<'_> {
     }
 }
 
-/// The bytes, some at a time, with no element in two.
-fn pieces(whole: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+/// The bytes, so many at a time, with no element in two.
+fn pieces(whole: Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
     let end = whole.end;
     whole
-        .step_by(PIECE_BYTES)
-        .map(move |start| start..end.min(start + PIECE_BYTES))
+        .step_by(length)
+        .map(move |start| start..end.min(start + length))
+}
+
+/// What several ranks send for the same blocks in a round in which nothing goes out, as to a rank
+/// above them in a tree: so nobody waits for one of them while it is read from all at once.
+struct Meeting {
+    blocks: Range<usize>,
+    from: Vec<Rank>,
+}
+
+impl Meeting {
+    fn of(round: &Round) -> Option<Self> {
+        let (first, others) = round.receives().split_first()?;
+        let meets = |other: &Receive| (&other.blocks, other.then) == (&first.blocks, first.then);
+        let only_meets = round.sends().is_empty() && others.iter().all(meets);
+        only_meets.then(|| Self {
+            blocks: first.blocks.clone(),
+            from: round
+                .receives()
+                .iter()
+                .map(|receive| receive.from)
+                .collect(),
+        })
+    }
 }
 
 /// Whose contribution is on the left of a reduction of two.
@@ -329,13 +397,24 @@ fn fold_arrived(
         let range = (bytes.start, bytes.end);
         parts.entry(range).or_default().insert(*from, part);
     }
-    for ((start, end), mut sources) in parts {
-        let own = AlignedBytes::copied(&buffer[start..end]);
-        sources.insert(me, &own);
-        let sources: Vec<&[u8]> = sources.into_values().collect();
-        combine.several(&mut buffer[start..end], &sources)?;
+    for ((start, end), sources) in parts {
+        combine_in_order(me, &mut buffer[start..end], sources, combine)?;
     }
     Ok(())
+}
+
+/// Reduces what several have sent, and what is there, in the order of the ranks.
+fn combine_in_order(
+    me: Rank,
+    own: &mut [u8],
+    others: BTreeMap<Rank, &[u8]>,
+    combine: &Combine,
+) -> Result<(), Error> {
+    let copied = AlignedBytes::copied(own);
+    let mut sources: BTreeMap<Rank, &[u8]> = others;
+    sources.insert(me, &copied);
+    let sources: Vec<&[u8]> = sources.into_values().collect();
+    combine.several(own, &sources)
 }
 
 /// Whether what is received cannot be reduced as it comes, because several ranks' meet, which are

@@ -345,7 +345,7 @@ impl Case {
         let ranks = links.iter_mut().zip(&mut *scratch).enumerate();
         let ended =
             together(ranks.map(|(me, memory)| self.carry_out(Rank::at(me), call_graph, memory)));
-        let few = 2 * world.ilog2() as usize + 2;
+        let few = 3 * world.ilog2() as usize + 1;
         for (me, (peers, result)) in ended.into_iter().enumerate() {
             assert_eq!(result, self.expected(me), "{self:?}, rank {me}");
             let touched = touched[me].lock().unwrap();
