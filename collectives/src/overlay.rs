@@ -4,10 +4,10 @@
 //!   of 16 ranks, rank 0 is connected with     1 2   4       8      12   14 15
 //! ```
 //!
-//! Ranks at distances of powers of two, in both directions: the partners of rings, recursive halving
-//! and dissemination, and the nearest of each level of a tree. They send each other signs of life, and pass on what is for
-//! everybody. If all who watch a rank die with it, those are missed by others, and the agreement
-//! that follows any loss finds who else is gone.
+//! Ranks at distances of powers of two, in both directions: the partners of rings, halving and
+//! dissemination, and the nearest of each level of a tree. They send each other signs of life, and
+//! pass on what is for everybody. If all who watch a rank die with it, those are missed by others,
+//! and the agreement that follows any loss finds who else is gone.
 //!
 //! Each rank has at most 2⌈log₂ n⌉ neighbours, and a word for any other takes at most ⌈log₂ n⌉
 //! hops. (A circulant graph, as in Stoica et al., "Chord", 2001, in both directions.)
@@ -41,8 +41,9 @@ pub(crate) fn neighbours(me: Rank, world: u32) -> BTreeSet<Rank> {
 /// Bits of a digit, where ranks are written so that each digit is a level of the tree.
 const DIGIT: u32 = KNOMIAL_RADIX.ilog2();
 
-/// The rank above this one in the tree of [`Algorithm::Knomial`](crate::schedule::Algorithm::Knomial)
-/// with rank 0 at its top: without its last digit that is not zero.
+/// The rank above this one in the tree with rank 0 at its top by which
+/// [`Algorithm::Knomial`](crate::schedule::Algorithm::Knomial) goes: this one without its last
+/// digit that is not zero.
 pub(crate) fn parent(me: Rank) -> Option<Rank> {
     let number = me.number();
     let digit = ((1 << DIGIT) - 1) << (number.trailing_zeros() / DIGIT * DIGIT);

@@ -24,9 +24,10 @@ use crate::{DataTransport, Rank};
 ///
 /// Ranks that share a core also wait for each other's messages and bytes: a schedule takes no less
 /// than an average rank's without latency, half of it for each end of a message, times the ranks of
-/// a core. Of messages that a rank awaits from several in one round, it finds some when it is woken
-/// for others: each but the first counts for three quarters. (Brent, "The parallel evaluation of general arithmetic expressions", 1974, bounds the
-/// time of a parallel program by the longest chain in it, and by its work over the processors.)
+/// a core. (Brent, "The parallel evaluation of general arithmetic expressions", 1974, bounds the
+/// time of a parallel program by the longest chain in it, and by its work over the processors.) Of
+/// messages that a rank awaits from several in one round, it finds some when it is woken for
+/// others: each but the first counts for three quarters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CostModel {
     /// Between ranks of one host.

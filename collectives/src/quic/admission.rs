@@ -36,17 +36,13 @@ use super::{ABORT, GOODBYE, JOINED, TURNED_AWAY};
 use crate::identity::{Identity, Role};
 use crate::idle::Closable;
 use crate::membership::Event;
-use crate::tasks::spawn;
 use crate::wait_for_graph::WaitForGraph;
 use crate::wire::{Abort, Decision, Hello, Lane, MemberProcess, MemberRecord, Message};
-use crate::{
-    DataTransport, Member, Network, OperationError, Rank, Refusal, Timeouts, agreement,
-    core_sharing, host,
-};
+use crate::{DataTransport, Member, Network, Rank, Refusal, Timeouts, agreement, core_sharing};
 
 pub(super) use accept::accept;
 use control_sender::{After, Closing, ControlSender, Farewell, LastWord};
-pub(super) use evidence::{Sight, Whereabouts};
+pub(super) use evidence::{Sight, Whereabouts, watch_launcher};
 pub(super) use idle::keep_to_budget;
 use join_requests::JoinRequests;
 pub(crate) use kept::Kept;
@@ -477,19 +473,6 @@ fn incarnations(
     known
         .map(|process| (process.member_id, process.incarnation))
         .collect()
-}
-
-/// Ends the group when the launcher ends, so that no rank is left behind.
-pub(super) fn watch_launcher(admission: &Arc<Admission>, launcher: Option<u32>) {
-    let Some(process) = launcher else { return };
-    let events = admission.events.clone();
-    spawn(async move {
-        if host::process_ended(process).await.is_ok() {
-            let _ = events
-                .send(Event::GiveUp(OperationError::LauncherLost { process }))
-                .await;
-        }
-    });
 }
 
 fn fingerprint(epoch: u64, members: &[Member]) -> [u8; 32] {

@@ -147,8 +147,8 @@ fn one_of_two_is_lost(data_transport: DataTransport) {
     assert_eq!((peer.rank(), cause), (Rank::new(1), &LossCause::Left));
 }
 
-/// Of 24 ranks each has 8 neighbours: rank 0 has 1, 2, 4, 8 and 16, and 23, 22 and 20. Operations go
-/// along a tree, in which it has 1 to 7, 8 and 16.
+/// Of 24 ranks each has 8 neighbours: rank 0 has 1, 2, 4, 8 and 16, and 23, 22 and 20. Operations
+/// go along a tree, in which it has 1 to 7, 8 and 16.
 #[test]
 fn ranks_are_connected_with_neighbours_and_with_others_when_a_message_needs_them() {
     let by_network = |config: GroupConfig| config.with_transport(Transport::Quic);

@@ -6,8 +6,8 @@
 //!                                                             goes the same way
 //! ```
 //!
-//! Both join all ranks: if any two make different calls then two that tell each other do. In the
-//! tree, which is that of [`Algorithm::Knomial`](crate::schedule::Algorithm::Knomial), a call of a short
+//! Both join all ranks: if any two make different calls then two that tell each other do. The tree
+//! is that of [`Algorithm::Knomial`](crate::schedule::Algorithm::Knomial), so the call of a short
 //! operation travels in the packet of a chunk, and a rank has few others to do with.
 
 use crate::communication::SMALL_WORLD;

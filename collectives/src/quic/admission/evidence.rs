@@ -186,6 +186,19 @@ async fn call(address: SocketAddr) -> io::Result<()> {
     socket.recv(&mut [0]).await.map(drop)
 }
 
+/// Ends the group when the launcher ends, so that no rank is left behind.
+pub(in crate::quic) fn watch_launcher(admission: &Arc<Admission>, launcher: Option<u32>) {
+    let Some(process) = launcher else { return };
+    let events = admission.events.clone();
+    spawn(async move {
+        if host::process_ended(process).await.is_ok() {
+            let _ = events
+                .send(Event::GiveUp(OperationError::LauncherLost { process }))
+                .await;
+        }
+    });
+}
+
 #[cfg(test)]
 mod tests {
     #[cfg(unix)]
