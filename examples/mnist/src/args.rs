@@ -237,6 +237,9 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
             valid.join(", ")
         );
     }
+    if let Some(ContextValue::String(similar)) = error.get(ContextKind::SuggestedArg) {
+        return format!("{problem}, but {similar} is known; see --help");
+    }
     format!("{problem}; see --help")
 }
 
@@ -349,6 +352,9 @@ mod tests {
 
     #[test]
     fn an_unknown_flag_is_one_line() {
-        check_refused(&["--epoch", "3"], &["--epoch", "see --help"]);
+        check_refused(
+            &["--epoch", "3"],
+            &["'--epoch'", "but --epochs is known", "see --help"],
+        );
     }
 }

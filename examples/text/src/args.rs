@@ -4,6 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, ValueEnum};
 use meshwork_strategy::CommunicationDtype;
 use meshwork_strategy::low_communication::NotFinite;
@@ -319,6 +320,9 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();
     let problem = first.strip_prefix("error: ").unwrap_or(first);
+    if let Some(ContextValue::String(similar)) = error.get(ContextKind::SuggestedArg) {
+        return format!("{problem}, but {similar} is known; see --help");
+    }
     format!("{problem}; see --help")
 }
 

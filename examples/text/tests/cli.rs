@@ -220,6 +220,17 @@ fn an_option_that_the_method_has_no_use_for_is_refused_by_name() {
 }
 
 #[test]
+fn the_option_that_was_meant_is_named() {
+    let output = run(folder().path(), &["--method-of", "ddp"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("'--method-of' found, but --method is known"),
+        "{stderr}"
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
 fn where_no_worker_has_numbers_any_more_all_stop_also_where_such_are_excluded() {
     let folder = folder();
     for (not_finite, line) in [
