@@ -18,29 +18,33 @@ pub const KNOMIAL_RADIX: usize = 8;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Tree {
     pub(crate) root: usize,
-    radix: usize,
+    /// Bits of a rank's number that a level has: the radix is a power of two.
+    digit: u32,
 }
 
 impl Tree {
     pub(crate) fn binomial(root: usize) -> Self {
-        Self { root, radix: 2 }
+        Self { root, digit: 1 }
     }
 
     pub(crate) fn knomial(root: usize) -> Self {
-        let radix = KNOMIAL_RADIX;
-        Self { root, radix }
+        let digit = KNOMIAL_RADIX.ilog2();
+        Self { root, digit }
     }
 
     /// Levels over `world` ranks.
     pub(crate) fn depth(self, world: usize) -> usize {
-        (0..)
-            .take_while(|level| self.stride(*level) < world)
-            .count()
+        let bits = world.next_power_of_two().trailing_zeros();
+        bits.div_ceil(self.digit) as usize
     }
 
     /// How far apart the ranks of a level are, from the lowest on.
     fn stride(self, level: usize) -> usize {
-        (0..level).map(|_| self.radix).product()
+        1 << (self.digit as usize * level)
+    }
+
+    fn radix(self) -> usize {
+        1 << self.digit
     }
 }
 
@@ -97,7 +101,7 @@ impl Level {
 
     fn children(&self) -> impl Iterator<Item = usize> + use<> {
         let (me, stride, world) = (self.me, self.stride, self.world);
-        let radix = self.tree.radix;
+        let radix = self.tree.radix();
         let is_above = me.is_multiple_of(radix * stride);
         let count = if is_above { radix } else { 1 };
         let children = (1..count).map(move |child| me + child * stride);
@@ -105,7 +109,7 @@ impl Level {
     }
 
     fn parent(&self) -> Option<usize> {
-        let above = self.me % (self.tree.radix * self.stride);
+        let above = self.me % (self.tree.radix() * self.stride);
         (above != 0 && above.is_multiple_of(self.stride)).then(|| self.me - above)
     }
 

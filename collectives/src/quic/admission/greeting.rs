@@ -26,14 +26,15 @@ impl Admission {
     /// Tells all members why the group is over, those too of which the membership does not know
     /// yet.
     pub(in crate::quic) fn fail(&self, abort: Abort) {
-        let abort = self.failed.get_or_init(|| abort);
+        // A group fails once.
+        let _ = self.failed.set(abort);
         let admitted: Vec<Rank> = self.admitted().keys().copied().collect();
         for rank in admitted {
-            self.tell(rank, Message::Abort(abort.clone()));
+            self.tell_if_failed(rank);
         }
     }
 
-    /// Tells a member that has come after all was over.
+    /// Tells a member why the group is over, if it is, such as one that has come after that.
     pub(super) fn tell_if_failed(&self, rank: Rank) {
         if let Some(abort) = self.failed.get() {
             self.tell(rank, Message::Abort(abort.clone()));
