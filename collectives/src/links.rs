@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::task::JoinSet;
 
 use crate::Rank;
@@ -69,9 +69,9 @@ pub(crate) struct LinkWriters {
     traffic: Traffic,
 }
 
-/// The streams from the others.
+/// The streams from the others, of which several may be read at once.
 pub(crate) struct LinkReaders {
-    streams: Vec<Option<Incoming>>,
+    streams: Vec<RefCell<Option<Incoming>>>,
     traffic: Traffic,
 }
 
@@ -91,7 +91,10 @@ impl Traffic {
 
 impl Links {
     pub(crate) fn new(streams: impl IntoIterator<Item = Option<(Outgoing, Incoming)>>) -> Self {
-        let (outgoing, incoming) = streams.into_iter().map(Option::unzip).unzip();
+        let streams = streams.into_iter().map(Option::unzip);
+        let (outgoing, incoming) = streams
+            .map(|(outgoing, incoming)| (outgoing, RefCell::new(incoming)))
+            .unzip();
         let traffic = Traffic::default();
         Self {
             outgoing: LinkWriters {
@@ -146,7 +149,7 @@ impl Links {
             let opened = opening.join_next().await.and_then(Result::ok);
             let (rank, connected) = opened.ok_or(Failure::LinkBroken(*rank))?;
             self.outgoing.streams[rank.index()] = Some(connected.outgoing);
-            self.incoming.streams[rank.index()] = Some(connected.incoming);
+            self.incoming.streams[rank.index()] = RefCell::new(Some(connected.incoming));
             self.unopened -= 1;
             if let Some(held) = connected.held {
                 self.closable.insert(rank, held.connection().clone());
@@ -173,7 +176,7 @@ impl Links {
         for rank in closed {
             self.closable.remove(&rank);
             self.outgoing.streams[rank.index()] = None;
-            self.incoming.streams[rank.index()] = None;
+            self.incoming.streams[rank.index()] = RefCell::default();
             self.unopened += 1;
         }
         all_held
@@ -229,50 +232,46 @@ impl LinkWriters {
 
 impl LinkReaders {
     /// Fills the whole of `into`.
-    pub(crate) async fn receive(&mut self, from: Rank, into: &mut [u8]) -> Result<(), Failure> {
-        let stream = self.streams[from.index()]
-            .as_mut()
-            .ok_or(Failure::LinkBroken(from))?;
-        let mut rest = into;
-        while !rest.is_empty() {
-            match stream.read(rest).await {
-                Ok(more @ 1..) => {
-                    rest = &mut rest[more..];
-                    self.traffic.add(more);
-                }
-                Ok(0) | Err(_) => return Err(Failure::LinkBroken(from)),
-            }
-        }
-        Ok(())
+    pub(crate) async fn receive(&self, from: Rank, into: &mut [u8]) -> Result<(), Failure> {
+        let mut filled = 0;
+        poll_fn(|context| self.poll_fill(context, from, into, &mut filled)).await
     }
 
     /// Fills a part of a buffer that is borrowed only while bytes are taken over.
     pub(crate) async fn receive_part(
-        &mut self,
+        &self,
         from: Rank,
         buffer: &RefCell<&mut [u8]>,
         part: Range<usize>,
     ) -> Result<(), Failure> {
-        let stream = self.streams[from.index()]
-            .as_mut()
-            .ok_or(Failure::LinkBroken(from))?;
-        let mut received = 0;
+        let mut filled = 0;
         poll_fn(|context| {
-            let mut buffer = buffer.borrow_mut();
-            let bytes = &mut buffer[part.clone()];
-            while received < bytes.len() {
-                let mut rest = ReadBuf::new(&mut bytes[received..]);
-                let read = ready!(Pin::new(&mut *stream).poll_read(context, &mut rest));
-                match rest.filled().len() {
-                    more @ 1.. if read.is_ok() => {
-                        received += more;
-                        self.traffic.add(more);
-                    }
-                    _ => return Poll::Ready(Err(Failure::LinkBroken(from))),
-                }
-            }
-            Poll::Ready(Ok(()))
+            let into = &mut buffer.borrow_mut()[part.clone()];
+            self.poll_fill(context, from, into, &mut filled)
         })
         .await
+    }
+
+    fn poll_fill(
+        &self,
+        context: &mut Context<'_>,
+        from: Rank,
+        into: &mut [u8],
+        filled: &mut usize,
+    ) -> Poll<Result<(), Failure>> {
+        let mut stream = self.streams[from.index()].borrow_mut();
+        let stream = stream.as_mut().ok_or(Failure::LinkBroken(from))?;
+        while *filled < into.len() {
+            let mut rest = ReadBuf::new(&mut into[*filled..]);
+            let read = ready!(Pin::new(&mut *stream).poll_read(context, &mut rest));
+            match rest.filled().len() {
+                more @ 1.. if read.is_ok() => {
+                    *filled += more;
+                    self.traffic.add(more);
+                }
+                _ => return Poll::Ready(Err(Failure::LinkBroken(from))),
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }

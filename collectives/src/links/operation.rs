@@ -214,7 +214,7 @@ impl LinkOperation<'_> {
         output: &mut [u8],
         from: Rank,
     ) -> Result<(), Failure> {
-        let mut chunk_reader = ChunkReader::new(self, &mut links.incoming, scratch);
+        let mut chunk_reader = ChunkReader::new(self, &links.incoming, scratch);
         // A message is between two ranks, and announced by one to the other.
         chunk_reader.check(from).await?;
         chunk_reader.chunk(from, output).await
@@ -246,6 +246,24 @@ impl LinkOperation<'_> {
             .send(to, &self.frame(FrameType::Chunk, bytes.len()).encode())
             .await?;
         outgoing.send(to, bytes).await
+    }
+
+    /// Reads the call that a rank announces, compares it with this one's, and says where it was
+    /// made.
+    async fn read_call(&self, incoming: &LinkReaders, from: Rank) -> Result<Site, Failure> {
+        let frame = read_frame(incoming, from).await?;
+        if frame.frame_type != FrameType::Call {
+            return Err(disagreement(from, Call::new(frame.contract, "")));
+        }
+        let mut site = Site {
+            bytes: [0; SITE_LIMIT],
+            len: usize::try_from(frame.length.min(SITE_LIMIT as u64)).expect("at most SITE_LIMIT"),
+        };
+        incoming.receive(from, &mut site.bytes[..site.len]).await?;
+        if frame.contract != self.request.contract {
+            return Err(disagreement(from, Call::new(frame.contract, site.text())));
+        }
+        Ok(site)
     }
 
     fn frame(&self, frame_type: FrameType, length: usize) -> Frame {
@@ -284,7 +302,7 @@ impl Site {
 /// The receiving side of an operation.
 struct ChunkReader<'a> {
     operation: &'a LinkOperation<'a>,
-    incoming: &'a mut LinkReaders,
+    incoming: &'a LinkReaders,
     scratch: &'a mut Scratch,
     /// Those who tell this rank of their call and whose call has not been read; it stands before
     /// their first chunk.
@@ -294,7 +312,7 @@ struct ChunkReader<'a> {
 impl<'a> ChunkReader<'a> {
     fn new(
         operation: &'a LinkOperation<'a>,
-        incoming: &'a mut LinkReaders,
+        incoming: &'a LinkReaders,
         scratch: &'a mut Scratch,
     ) -> Self {
         Self {
@@ -315,24 +333,16 @@ impl<'a> ChunkReader<'a> {
         Ok(())
     }
 
-    /// Reads the call that this rank announces, compares it with this one's, and says where it was
-    /// made.
+    /// The same ranks, whose calls are read beside.
+    fn set_aside(&mut self, later: impl Fn(Rank) -> bool) -> Vec<Rank> {
+        self.unheard.extract_if(.., |from| !later(*from)).collect()
+    }
+
+    /// Reads the call that this rank announces, and says where it was made.
     async fn check(&mut self, from: Rank) -> Result<Site, Failure> {
-        let frame = self.frame(from).await?;
-        if frame.frame_type != FrameType::Call {
-            return Err(disagreement(from, Call::new(frame.contract, "")));
-        }
-        let mut site = Site {
-            bytes: [0; SITE_LIMIT],
-            len: usize::try_from(frame.length.min(SITE_LIMIT as u64)).expect("at most SITE_LIMIT"),
-        };
-        self.incoming
-            .receive(from, &mut site.bytes[..site.len])
-            .await?;
+        self.operation.wait.waits_for(from);
+        let site = self.operation.read_call(self.incoming, from).await?;
         self.unheard.retain(|unheard| *unheard != from);
-        if frame.contract != self.operation.request.contract {
-            return Err(disagreement(from, Call::new(frame.contract, site.text())));
-        }
         Ok(site)
     }
 
@@ -391,10 +401,14 @@ impl<'a> ChunkReader<'a> {
 
     async fn frame(&mut self, from: Rank) -> Result<Frame, Failure> {
         self.operation.wait.waits_for(from);
-        let mut bytes = [0; FRAME_BYTES];
-        self.incoming.receive(from, &mut bytes).await?;
-        Frame::decode(&bytes).map_err(|error| Failure::Protocol(from, error))
+        read_frame(self.incoming, from).await
     }
+}
+
+async fn read_frame(incoming: &LinkReaders, from: Rank) -> Result<Frame, Failure> {
+    let mut bytes = [0; FRAME_BYTES];
+    incoming.receive(from, &mut bytes).await?;
+    Frame::decode(&bytes).map_err(|error| Failure::Protocol(from, error))
 }
 
 #[cfg(test)]

@@ -269,6 +269,27 @@ fn barrier_with_a_last_rank(world: u32, last: Rank, plan: Plan) {
     assert_eq!(left.get(), world);
 }
 
+/// Rank 3 sends its chunk to rank 2, and to rank 0 no more than its call.
+#[test]
+fn whose_call_comes_alone_holds_up_no_chunk() {
+    const LATE: Rank = Rank::new(3);
+    let plan = Plan::new(Collective::AllReduce, Algorithm::Tree, CallGraph::Tree);
+    let mut links = links(4, [1 << 16; 2]);
+    let of_chief = links[0].traffic().clone();
+    let ended = together(Rank::all(4).zip(&mut links).map(async |(me, links)| {
+        let mut buffer = [1_i64; 1000];
+        if me == LATE {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let chunk = size_of_val(&buffer) as u64;
+            assert!(of_chief.bytes() > chunk, "{} bytes", of_chief.bytes());
+        }
+        walk(me, 4, plan, links, &mut buffer).await
+    }));
+    assert!(ended.iter().all(Result::is_ok), "{ended:?}");
+}
+
 #[test]
 fn every_byte_that_moves_is_counted_on_both_ends() {
     let mut ends = links(2, [4; 2]);

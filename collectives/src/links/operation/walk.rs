@@ -5,7 +5,7 @@
 //! rest of it still comes in. That is what keeps a link busy at the ends of the rounds.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use meshwork_accel::Error;
@@ -17,7 +17,7 @@ use super::{CallGraph, ChunkReader, LinkOperation, PIECE_BYTES, Scratch};
 use crate::Rank;
 use crate::contract::Contract;
 use crate::failure::Failure;
-use crate::links::{LinkWriters, Links};
+use crate::links::{LinkReaders, LinkWriters, Links};
 use crate::schedule::{Blocks, KNOMIAL_RADIX, OnReceive, Receive, Round, Schedule, Send};
 use crate::wire::FrameType;
 
@@ -70,8 +70,16 @@ impl LinkOperation<'_> {
             sent: Progress::default(),
             received: Progress::default(),
             announced: Cell::new(false),
+            unheard: Cell::new(None),
+            received_all: Cell::new(false),
         };
-        tokio::try_join!(walk.send_all(outgoing), walk.receive_all(&mut chunk_reader))?;
+        let senders: Vec<Rank> = senders(&walk.schedule).collect();
+        let callers = chunk_reader.set_aside(|from| senders.contains(&from));
+        tokio::try_join!(
+            walk.send_all(outgoing),
+            walk.receive_all(&mut chunk_reader, senders.first().copied()),
+            walk.hear_calls(incoming, callers),
+        )?;
         if let Some(combine) = walk.combine {
             combine.finish(walk.buffer.into_inner(), self.world);
         }
@@ -103,6 +111,9 @@ struct Walk<'a> {
     received: Progress,
     /// Whether this rank has told of its call.
     announced: Cell<bool>,
+    /// Whose call is read beside the chunks.
+    unheard: Cell<Option<Rank>>,
+    received_all: Cell<bool>,
 }
 
 impl Walk<'_> {
@@ -189,18 +200,15 @@ impl Walk<'_> {
         Ok(())
     }
 
-    async fn receive_all(&self, chunk_reader: &mut ChunkReader<'_>) -> Result<(), Failure> {
-        match self.operation.call_graph {
-            CallGraph::Ring => {
-                let first = first_sender(&self.schedule);
-                chunk_reader.check_all(|from| first == Some(from)).await?;
-            }
-            CallGraph::Tree => {
-                let senders: BTreeSet<Rank> = senders(&self.schedule).collect();
-                chunk_reader
-                    .check_all(|from| senders.contains(&from))
-                    .await?;
-            }
+    /// Takes in all chunks, and the calls that stand before the first of each rank. In a ring one
+    /// that is not before the very first chunk is read at once, as its chunk may come late.
+    async fn receive_all(
+        &self,
+        chunk_reader: &mut ChunkReader<'_>,
+        first: Option<Rank>,
+    ) -> Result<(), Failure> {
+        if self.operation.call_graph == CallGraph::Ring {
+            chunk_reader.check_all(|from| first == Some(from)).await?;
         }
         let mut before = Places::new(&self.blocks);
         for round in self.schedule.rounds() {
@@ -221,7 +229,28 @@ impl Walk<'_> {
                 self.receive(chunk_reader, receive, &round, &before).await?;
             }
         }
+        self.received_all.set(true);
+        self.wait_for_unheard();
         Ok(())
+    }
+
+    /// Reads the calls of those from whom no chunk comes, which holds up none of the others'.
+    async fn hear_calls(&self, incoming: &LinkReaders, callers: Vec<Rank>) -> Result<(), Failure> {
+        for from in callers {
+            self.unheard.set(Some(from));
+            self.wait_for_unheard();
+            self.operation.read_call(incoming, from).await?;
+        }
+        self.unheard.set(None);
+        Ok(())
+    }
+
+    /// Says for whom this rank waits, if it is for a call alone.
+    fn wait_for_unheard(&self) {
+        let unheard = self.unheard.get().filter(|_| self.received_all.get());
+        if let Some(from) = unheard {
+            self.operation.wait.waits_for(from);
+        }
     }
 
     /// Takes in what comes for some blocks, each piece as soon as what it changes is out.
@@ -428,11 +457,6 @@ fn meets_several(round: &Round) -> bool {
         .collect();
     reduced.sort_unstable();
     reduced.windows(2).any(|pair| pair[0] == pair[1])
-}
-
-/// Whom the first chunk comes from, if any does.
-fn first_sender(schedule: &Schedule) -> Option<Rank> {
-    senders(schedule).next()
 }
 
 /// Whom chunks come from, in their order.

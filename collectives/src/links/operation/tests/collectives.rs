@@ -1,6 +1,7 @@
 //! Every operation by every algorithm, in every small world: with the right values, and with the
 //! peers that were told before.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::pin::Pin;
@@ -30,7 +31,10 @@ struct Watched<S> {
 }
 
 impl<S> Watched<S> {
-    fn all(streams: Vec<Option<S>>, touched: &Touched) -> impl Iterator<Item = Option<Self>> {
+    fn all(
+        streams: impl IntoIterator<Item = Option<S>>,
+        touched: &Touched,
+    ) -> impl Iterator<Item = Option<Self>> {
         let watched = move |(place, stream): (usize, Option<S>)| {
             Some(Self {
                 stream: stream?,
@@ -79,7 +83,8 @@ impl AsyncRead for Watched<Incoming> {
 fn watched(links: Links, touched: &Touched) -> Links {
     let outgoing = Watched::all(links.outgoing.streams, touched);
     let outgoing = outgoing.map(|end| Some(Box::new(end?) as Outgoing));
-    let incoming = Watched::all(links.incoming.streams, touched);
+    let incoming = links.incoming.streams.into_iter().map(RefCell::into_inner);
+    let incoming = Watched::all(incoming, touched);
     let incoming = incoming.map(|end| Some(Box::new(end?) as Incoming));
     Links::new(outgoing.zip(incoming).map(|(to, from)| to.zip(from)))
 }
