@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use meshwork_accel_cpu::product;
 use meshwork_strategy::{
     Error, GradientBuckets, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec,
 };
-use ndarray::linalg::general_mat_mul;
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis};
 
 struct Layer {
@@ -30,7 +30,7 @@ pub(crate) fn train(
             .run(|replica| {
                 // Only the chief decides.
                 gradients.extra_mut()?[0] = if is_chief { goes_on } else { 0.0 };
-                let activations = forward(&layers, &inputs);
+                let activations = forward(&layers, &inputs)?;
                 let delta = delta(&activations.outputs[layers.len() - 1], classes);
                 backward(replica, &layers, &activations, delta, &mut gradients)?;
                 gradients.finish(replica)?;
@@ -93,17 +93,19 @@ impl Activations<'_> {
 }
 
 /// Through all layers, with a ReLU behind all but the last.
-fn forward<'a>(layers: &[Layer], inputs: &'a Array2<f32>) -> Activations<'a> {
+fn forward<'a>(layers: &[Layer], inputs: &'a Array2<f32>) -> Result<Activations<'a>, Error> {
     let mut outputs: Vec<Array2<f32>> = Vec::with_capacity(layers.len());
     for (number, layer) in layers.iter().enumerate() {
-        let mut output = outputs.last().unwrap_or(inputs).dot(&layer.weight);
+        let input = outputs.last().unwrap_or(inputs);
+        let mut output = Array2::zeros((input.nrows(), layer.weight.ncols()));
+        product(input.view(), layer.weight.view(), output.view_mut())?;
         output += &layer.bias;
         if number + 1 < layers.len() {
             output.mapv_inplace(|value| value.max(0.0));
         }
         outputs.push(output);
     }
-    Activations { inputs, outputs }
+    Ok(Activations { inputs, outputs })
 }
 
 /// The gradient of the mean cross-entropy, with made-up classes.
@@ -140,12 +142,14 @@ fn backward(
         }
         gradients.ready(replica, 2 * number + 1)?;
         let slot = gradients.gradient_mut(2 * number)?;
-        let mut weight = ArrayViewMut2::from_shape(layer.weight.raw_dim(), slot)
+        let weight = ArrayViewMut2::from_shape(layer.weight.raw_dim(), slot)
             .expect("a gradient has the shape of its variable");
-        general_mat_mul(1.0, &input.t(), &delta, 0.0, &mut weight);
+        product(input.t(), delta.view(), weight)?;
         gradients.ready(replica, 2 * number)?;
         if number > 0 {
-            delta = delta.dot(&layer.weight.t());
+            let above = delta;
+            delta = Array2::zeros(input.raw_dim());
+            product(above.view(), layer.weight.t(), delta.view_mut())?;
             delta.zip_mut_with(input, |delta, input| {
                 if *input <= 0.0 {
                     *delta = 0.0;
