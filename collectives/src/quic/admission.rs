@@ -42,7 +42,7 @@ use crate::{DataTransport, Member, Network, Rank, Refusal, Timeouts, agreement, 
 
 pub(super) use accept::accept;
 use control_sender::{After, Closing, ControlSender, Farewell, LastWord};
-pub(super) use evidence::{Sight, Whereabouts, watch_launcher};
+pub(super) use evidence::{Sight, Whereabouts, has_moved, watch_launcher};
 pub(super) use idle::keep_to_budget;
 use join_requests::JoinRequests;
 pub(crate) use kept::Kept;

@@ -1,7 +1,9 @@
-//! TCP that does not get through, or no longer, where UDP does.
+//! TCP that does not get through, or no longer, where UDP does; and a rank whose datagrams come from
+//! another port than before.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
@@ -15,10 +17,16 @@ enum Tcp {
     Together(usize),
 }
 
+/// Far longer than it takes until somebody is looked for, and far shorter than patience.
+const HUSH: Duration = Duration::from_millis(700);
+
 /// Stands before rank 0 at an address of its own.
 struct Wall {
-    datagrams: UdpSocket,
-    back: UdpSocket,
+    datagrams: Arc<UdpSocket>,
+    /// Where rank 1 seems to be.
+    back: Mutex<Arc<UdpSocket>>,
+    /// Until when no datagram gets through.
+    hush: Mutex<Option<Instant>>,
     streams: TcpListener,
     tcp: Tcp,
     /// Both ends of what has got through.
@@ -36,8 +44,9 @@ impl Wall {
         };
         streams.set_nonblocking(true).unwrap();
         Self {
-            datagrams,
-            back: UdpSocket::bind("127.0.0.1:0").unwrap(),
+            datagrams: Arc::new(datagrams),
+            back: Mutex::new(Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap())),
+            hush: Mutex::default(),
             streams,
             tcp,
             through: Mutex::default(),
@@ -51,7 +60,8 @@ impl Wall {
         join: Duration,
         program: impl Fn(Result<Group, Error>) -> R + Sync,
     ) -> Vec<R> {
-        self.between_by(Network::default(), join, program)
+        let tls = Network::default().with_data_transport(DataTransport::Tls);
+        self.between_by(tls, join, program)
     }
 
     fn between_by<R: Send>(
@@ -66,16 +76,22 @@ impl Wall {
         let secret = JobSecret::generate().unwrap();
         thread::scope(|scope| {
             let _over = Ends(self);
-            scope.spawn(|| self.passes_on(&self.datagrams, &self.back, &behind[0]));
-            scope.spawn(|| self.passes_on(&self.back, &self.datagrams, &behind[1]));
+            let (front, back) = (|| self.datagrams.clone(), || self.back());
+            let [server, client] = [&behind[0], &behind[1]];
+            scope.spawn(move || self.passes_on(front, back, server));
+            scope.spawn(move || self.passes_on(back, front, client));
             scope.spawn(|| self.lets_through(scope, &behind[0]));
             each(Rank::all(2), |rank| {
                 let timeouts = Timeouts::default().with_join(join);
-                let mut config = config(&members, rank, &secret).with_timeouts(timeouts);
+                let mut config = config(&members, rank, &secret)
+                    .with_timeouts(timeouts)
+                    .with_host(format!("host {rank}"))
+                    .with_transport(Transport::Quic)
+                    .with_network(network);
                 if rank == Rank::CHIEF {
                     config = config.with_bind(behind[0].parse().unwrap());
                 }
-                program(Group::connect(&over_tls(config, network)))
+                program(Group::connect(&config))
             })
         })
     }
@@ -88,18 +104,45 @@ impl Wall {
         }
     }
 
+    fn back(&self) -> Arc<UdpSocket> {
+        self.back.lock().unwrap().clone()
+    }
+
+    /// Rank 1 seems to be elsewhere, and nobody listens where it was.
+    fn moves(&self) {
+        *self.back.lock().unwrap() = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+    }
+
+    /// No datagram gets through for a while.
+    fn hushes(&self) {
+        *self.hush.lock().unwrap() = Some(Instant::now() + HUSH);
+    }
+
+    fn is_hushed(&self) -> bool {
+        let hush = *self.hush.lock().unwrap();
+        hush.is_some_and(|until| Instant::now() < until)
+    }
+
     fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
 
-    fn passes_on(&self, from: &UdpSocket, by: &UdpSocket, to: &str) {
-        from.set_read_timeout(Some(Duration::from_millis(20)))
-            .unwrap();
+    fn passes_on(
+        &self,
+        from: impl Fn() -> Arc<UdpSocket>,
+        by: impl Fn() -> Arc<UdpSocket>,
+        to: &str,
+    ) {
         let mut datagram = [0; 65_536];
         while !self.is_over() {
-            if let Ok((bytes, _)) = from.recv_from(&mut datagram) {
+            let from = from();
+            from.set_read_timeout(Some(Duration::from_millis(20)))
+                .unwrap();
+            if let Ok((bytes, _)) = from.recv_from(&mut datagram)
+                && !self.is_hushed()
+            {
                 // A datagram that is lost is sent again.
-                let _ = by.send_to(&datagram[..bytes], to);
+                let _ = by().send_to(&datagram[..bytes], to);
             }
         }
     }
@@ -200,7 +243,8 @@ fn a_rank_whose_connection_over_tcp_breaks_is_named_though_it_is_alive() {
 
 #[test]
 fn the_lanes_of_a_group_are_dialled_at_once_whether_it_is_joined_or_split() {
-    let network = Network::default().with_connections(3).unwrap();
+    let tls = Network::default().with_data_transport(DataTransport::Tls);
+    let network = tls.with_connections(3).unwrap();
     let sums = Wall::new(Tcp::Together(3)).between_by(network, PATIENCE, |group| {
         let mut group = group.unwrap();
         let mut part = group.split(Some(0), 0).unwrap().unwrap();
@@ -211,4 +255,22 @@ fn the_lanes_of_a_group_are_dialled_at_once_whether_it_is_joined_or_split() {
         sum
     });
     assert_eq!(sums, [[2.0], [2.0]]);
+}
+
+#[test]
+fn who_has_moved_is_not_lost_because_nobody_listens_where_it_was() {
+    let wall = Wall::new(Tcp::Passes);
+    let ended = wall.between_by(Network::default(), PATIENCE, |group| {
+        let mut group = group?;
+        for step in 0..4 {
+            match (group.rank() == Rank::CHIEF, step) {
+                (true, 1) => wall.moves(),
+                (true, 3) => wall.hushes(),
+                (true | false, _) => {}
+            }
+            group.all_reduce(&mut [1.0_f32; 100], ReduceOp::Sum)?;
+        }
+        group.leave().map_err(Error::from)
+    });
+    assert!(ended.iter().all(Result::is_ok), "{ended:?}");
 }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A firewall may refuse datagrams for a member that lives, so a port that has refused one while
-//! its member was just admitted proves nothing later.
+//! its member was just admitted proves nothing later. Nor does one that its member has left, as
+//! where address translation forgets: who has moved is judged by silence.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use quinn::Connection;
 use tokio::net::UdpSocket;
 use tokio::time::{sleep, timeout};
 
@@ -111,6 +113,10 @@ impl Admission {
         let Some(member) = admitted.get(&rank) else {
             return;
         };
+        let is_elsewhere = member.control_sender.connections().iter().any(has_moved);
+        if is_elsewhere && matches!(member.whereabouts, Whereabouts::Port { .. }) {
+            return;
+        }
         let (whereabouts, events) = (member.whereabouts.clone(), self.events.clone());
         spawn(async move {
             if let Some(event) = whereabouts.examine(rank).await {
@@ -140,6 +146,13 @@ impl Admission {
             }
         }
     }
+}
+
+/// Whether the other end has been seen at another address since the connection began, which is all
+/// that makes this end challenge it: what its old port says tells nothing of it. It may seem to be
+/// there again, as the connection goes back while the new way is not proved.
+pub(in crate::quic) fn has_moved(connection: &Connection) -> bool {
+    connection.stats().frame_tx.path_challenge > 0
 }
 
 /// What came of watching a process.

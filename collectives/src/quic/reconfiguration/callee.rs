@@ -6,7 +6,7 @@ use quinn::Connection;
 
 use crate::agreement::MemberId;
 use crate::host;
-use crate::quic::admission::{Sight, Whereabouts};
+use crate::quic::admission::{Sight, Whereabouts, has_moved};
 use crate::quic::refusals::Refusals;
 use crate::tasks::spawn;
 
@@ -94,8 +94,8 @@ impl Silence {
         self.looks += 1;
         match callee.look().await {
             Life::Certain => self.looks = 0,
-            Life::Unknown => {}
-            Life::Over => return true,
+            Life::Over if !has_moved(connection) => return true,
+            Life::Over | Life::Unknown => {}
         }
         self.looks >= LOOKS
     }
