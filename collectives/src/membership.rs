@@ -98,7 +98,11 @@ pub(crate) enum Action {
     Send(Rank, Message),
     /// Look for evidence of what became of this rank: at its process if it is on this host, at its
     /// port if it is not.
-    Examine(Rank),
+    Examine {
+        rank: Rank,
+        /// When it was last heard.
+        heard: Instant,
+    },
     /// Tell people whom this rank waits for.
     Say(Awaited),
     /// Everybody is there, and this is what is known of each rank.

@@ -256,7 +256,7 @@ impl Listener {
                     assert!(!line.contains(char::is_control), "{line:?}");
                 }
                 membership::Action::Send(..)
-                | membership::Action::Examine(_)
+                | membership::Action::Examine { .. }
                 | membership::Action::Ready(_) => {}
             }
         }

@@ -229,16 +229,14 @@ impl Membership {
 
     /// When somebody is to be looked for next.
     pub(super) fn next_examination(&self) -> Option<Instant> {
-        let lives = self.peers.iter();
-        lives
-            .filter_map(|(rank, peer)| self.examination_of(*rank, peer))
+        self.lives()
+            .filter_map(|(rank, life)| self.examination_of(rank, life))
             .min()
     }
 
     /// When this rank is to be looked for next: one of another host that is silent, or the one of
     /// this host that is left to this rank.
-    fn examination_of(&self, rank: Rank, peer: &Peer) -> Option<Instant> {
-        let Peer::Here(life) = peer else { return None };
+    fn examination_of(&self, rank: Rank, life: &Life) -> Option<Instant> {
         let beat = self.timeouts.heartbeat;
         match self.is_local(rank) {
             true if self.looks_after == Some(rank) => Some(life.examined + LOOK * beat),
@@ -249,13 +247,14 @@ impl Membership {
 
     /// Looks for those of whom it is time, and has others look for those who are silent for long.
     pub(super) fn examine(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let peers = self.peers.iter();
-        let due = peers.filter_map(|(rank, peer)| Some((*rank, self.examination_of(*rank, peer)?)));
-        let due: Vec<Rank> = due
-            .filter_map(|(rank, at)| (at <= now).then_some(rank))
-            .collect();
-        for rank in due {
-            out.push(Action::Examine(rank));
+        let is_due = |(rank, life): &(Rank, &Life)| {
+            let at = self.examination_of(*rank, life);
+            at.is_some_and(|at| at <= now)
+        };
+        let due = self.lives().filter(is_due);
+        let due: Vec<(Rank, Instant)> = due.map(|(rank, life)| (rank, life.heard)).collect();
+        for (rank, heard) in due {
+            out.push(Action::Examine { rank, heard });
             let missed = self.waited(now, rank) >= self.timeouts.silence / 2;
             if missed && !self.is_local(rank) {
                 let ping = Ping {
@@ -382,6 +381,13 @@ impl Membership {
     /// Whether the kernel of this host tells when that rank ends.
     pub(super) fn is_local(&self, rank: Rank) -> bool {
         self.roster.shares_host(rank) && !self.unwatched.contains(&rank)
+    }
+
+    fn lives(&self) -> impl Iterator<Item = (Rank, &Life)> {
+        self.peers.iter().filter_map(|(rank, peer)| match peer {
+            Peer::Here(life) => Some((*rank, life)),
+            Peer::Gone => None,
+        })
     }
 
     fn life_mut(&mut self, rank: Rank) -> Option<&mut Life> {

@@ -224,7 +224,7 @@ impl World {
                 };
                 self.post(self.latency, to.index(), event);
             }
-            Action::Examine(of) => self.looks(rank, of),
+            Action::Examine { rank: of, .. } => self.looks(rank, of),
             Action::Say(awaited) => self.said.push((rank, awaited.to_string())),
             Action::Ready(records) => {
                 let ranks = Rank::all(u32::try_from(self.ranks.len()).unwrap());

@@ -57,7 +57,7 @@ impl Outbox {
     fn act(&mut self, action: Action) {
         match action {
             Action::Send(rank, message) => self.admission.tell(rank, message),
-            Action::Examine(rank) => self.admission.look_for(rank),
+            Action::Examine { rank, heard } => self.admission.look_for(rank, heard),
             Action::Say(awaited) => say(awaited),
             Action::Ready(records) => self.begin(records),
             Action::Fail(error) => {

@@ -16,8 +16,9 @@ use tokio::task::AbortHandle;
 
 use crate::tasks::spawn;
 
-/// Refusals that are older say nothing.
-const RECENT: Duration = Duration::from_secs(3);
+/// How much later than its refusals something of a process may be heard that was on its way when
+/// it ended.
+const LATE: Duration = Duration::from_millis(50);
 
 /// What came back to one socket, from ports that somebody watches.
 #[derive(Debug, Default)]
@@ -34,10 +35,11 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Whether it has refused two packets lately.
-    pub(super) fn is_closed(&self, now: Instant) -> bool {
-        let recent = |at: &Option<Instant>| at.is_some_and(|at| now < at + RECENT);
-        lock(&self.last).iter().all(recent)
+    /// Whether it has refused two packets since its member was heard. Who is heard long after them
+    /// lives: a firewall that begins anew may refuse a few.
+    pub(super) fn is_closed(&self, heard: Instant) -> bool {
+        let later = |at: &Option<Instant>| at.is_some_and(|at| at + LATE > heard);
+        lock(&self.last).iter().all(later)
     }
 
     /// Until it refuses another packet, from this call on.
@@ -187,14 +189,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_refusals_count_for_a_while() {
-        let (refused, now) = (Refused::default(), Instant::now());
-        assert!(!refused.is_closed(now));
-        refused.note(now);
-        assert!(!refused.is_closed(now));
-        refused.note(now + RECENT / 2);
-        assert!(refused.is_closed(now + RECENT / 2));
-        assert!(!refused.is_closed(now + RECENT));
+    fn two_refusals_count_until_their_member_is_heard_again() {
+        let (refused, began) = (Refused::default(), Instant::now());
+        assert!(!refused.is_closed(began));
+        refused.note(began + LATE);
+        assert!(!refused.is_closed(began));
+        refused.note(began + 2 * LATE);
+        assert!(refused.is_closed(began) && refused.is_closed(began + LATE));
+        assert!(!refused.is_closed(began + 2 * LATE));
+        refused.note(began + 3 * LATE);
+        assert!(refused.is_closed(began + 2 * LATE));
     }
 
     #[tokio::test]
@@ -214,7 +218,7 @@ mod tests {
             let ports = addresses.map(|address| refusals.watch(address));
             drop(closed);
             let began = Instant::now();
-            while !ports[1].is_closed(Instant::now()) {
+            while !ports[1].is_closed(began) {
                 assert!(began.elapsed() < Duration::from_secs(30), "{any}");
                 for address in addresses {
                     // A refusal of the packet before is an error of this one.
@@ -222,7 +226,7 @@ mod tests {
                 }
                 tokio::task::yield_now().await;
             }
-            assert!(!ports[0].is_closed(Instant::now()), "{any}");
+            assert!(!ports[0].is_closed(began), "{any}");
         }
     }
 }

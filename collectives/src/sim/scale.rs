@@ -307,7 +307,7 @@ impl Memberships {
                 }
             }
             // What the kernel would tell is known, and nobody reads along.
-            Action::Examine(_) | Action::Say(_) => {}
+            Action::Examine { .. } | Action::Say(_) => {}
             Action::Ready(_) => {
                 self.begun += 1;
                 self.net.told = self.net.now;

@@ -79,16 +79,16 @@ impl Whereabouts {
         }
     }
 
-    async fn examine(self, rank: Rank) -> Option<Event> {
-        Some(match self.look().await? {
+    async fn examine(self, rank: Rank, heard: Instant) -> Option<Event> {
+        Some(match self.look(heard).await? {
             Sight::Stopped => Event::Stopped(rank),
             Sight::Runs => Event::Heard(rank),
             Sight::PortClosed => Event::PortClosed(rank),
         })
     }
 
-    /// What a look tells, if anything.
-    pub(in crate::quic) async fn look(self) -> Option<Sight> {
+    /// What a look tells, if anything, of a member that was last heard then.
+    pub(in crate::quic) async fn look(self, heard: Instant) -> Option<Sight> {
         match self {
             Self::Process(process) => match host::process_state(process).ok()? {
                 ProcessState::Stopped => Some(Sight::Stopped),
@@ -98,8 +98,8 @@ impl Whereabouts {
             Self::Port {
                 address, refused, ..
             } => {
-                let closed = refused.is_closed(Instant::now())
-                    || refuses(address).await && refuses(address).await;
+                let closed =
+                    refused.is_closed(heard) || refuses(address).await && refuses(address).await;
                 closed.then_some(Sight::PortClosed)
             }
         }
@@ -107,8 +107,8 @@ impl Whereabouts {
 }
 
 impl Admission {
-    /// Looks for evidence of what became of a member.
-    pub(in crate::quic) fn look_for(&self, rank: Rank) {
+    /// Looks for evidence of what became of a member that was last heard then.
+    pub(in crate::quic) fn look_for(&self, rank: Rank, heard: Instant) {
         let admitted = self.admitted();
         let Some(member) = admitted.get(&rank) else {
             return;
@@ -119,7 +119,7 @@ impl Admission {
         }
         let (whereabouts, events) = (member.whereabouts.clone(), self.events.clone());
         spawn(async move {
-            if let Some(event) = whereabouts.examine(rank).await {
+            if let Some(event) = whereabouts.examine(rank, heard).await {
                 let _ = events.send(event).await;
             }
         });
@@ -228,7 +228,7 @@ mod tests {
     }
 
     async fn looked(whereabouts: Whereabouts) -> String {
-        let event = whereabouts.examine(Rank::new(1)).await;
+        let event = whereabouts.examine(Rank::new(1), Instant::now()).await;
         event.map_or_else(String::new, |event| format!("{event:?}"))
     }
 

@@ -75,7 +75,7 @@ impl Reconfiguration {
                 }
                 CallOutcome::Unreached => {
                     attempt = patience.max(ATTEMPT).min(2 * attempt);
-                    match callee.look().await {
+                    match callee.look(heard).await {
                         Life::Certain => false,
                         Life::Unknown => heard.elapsed() >= patience,
                         Life::Over => true,

@@ -1,6 +1,6 @@
 //! Whether a member that is called lives: by evidence, or else by its silence.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quinn::Connection;
 
@@ -52,7 +52,8 @@ impl Callee {
         }
     }
 
-    pub(super) async fn look(&self) -> Life {
+    /// What a look tells of a member that was last heard then.
+    pub(super) async fn look(&self, heard: Instant) -> Life {
         let Some(whereabouts) = self.whereabouts.clone() else {
             return Life::Unknown;
         };
@@ -60,7 +61,7 @@ impl Callee {
             Whereabouts::Process(process) => host::has_ended(*process),
             Whereabouts::Port { .. } => false,
         };
-        match whereabouts.look().await {
+        match whereabouts.look(heard).await {
             Some(Sight::Runs) if !has_ended => Life::Certain,
             Some(Sight::PortClosed) => Life::Over,
             // Whoever watches a process is told of its end.
@@ -72,6 +73,7 @@ impl Callee {
 /// How often in a row a member was looked at and had not been heard.
 pub(super) struct Silence {
     datagrams: u64,
+    heard: Instant,
     looks: u32,
 }
 
@@ -79,6 +81,7 @@ impl Silence {
     pub(super) fn on(connection: &Connection) -> Self {
         Self {
             datagrams: connection.stats().udp_rx.datagrams,
+            heard: Instant::now(),
             looks: 0,
         }
     }
@@ -88,11 +91,11 @@ impl Silence {
     pub(super) async fn is_too_long(&mut self, connection: &Connection, callee: &Callee) -> bool {
         let datagrams = connection.stats().udp_rx.datagrams;
         if std::mem::replace(&mut self.datagrams, datagrams) != datagrams {
-            self.looks = 0;
+            (self.heard, self.looks) = (Instant::now(), 0);
             return false;
         }
         self.looks += 1;
-        match callee.look().await {
+        match callee.look(self.heard).await {
             Life::Certain => self.looks = 0,
             Life::Over if !has_moved(connection) => return true,
             Life::Over | Life::Unknown => {}
@@ -132,19 +135,19 @@ mod tests {
     async fn only_a_process_that_runs_certainly_lives() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let callee = callee(child.id());
-        assert_eq!(callee.look().await, Life::Certain);
+        assert_eq!(callee.look(Instant::now()).await, Life::Certain);
         signal(&child, Signal::STOP, ProcessState::Stopped).unwrap();
-        assert_eq!(callee.look().await, Life::Unknown);
+        assert_eq!(callee.look(Instant::now()).await, Life::Unknown);
         signal(&child, Signal::CONT, ProcessState::Runs).unwrap();
-        assert_eq!(callee.look().await, Life::Certain);
+        assert_eq!(callee.look(Instant::now()).await, Life::Certain);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(callee.look().await, Life::Unknown);
+        assert_eq!(callee.look(Instant::now()).await, Life::Unknown);
     }
 
     #[tokio::test]
     async fn of_a_member_in_this_process_only_silence_tells() {
-        let look = callee(std::process::id()).look().await;
+        let look = callee(std::process::id()).look(Instant::now()).await;
         assert_eq!(look, Life::Unknown);
     }
 }

@@ -391,7 +391,7 @@ impl Process {
                     let (to, number) = (epoch.member_ids[rank.index()], epoch.number);
                     self.tell(to, number, message, around);
                 }
-                Action::Examine(rank) => {
+                Action::Examine { rank, .. } => {
                     let member_id = epoch.member_ids[rank.index()];
                     let (by, of) = (self.me.member_id, epoch.admitted.get(&member_id));
                     around.looks.extend(of.map(|of| Look { by, of: *of }));
