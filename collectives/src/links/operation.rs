@@ -333,7 +333,8 @@ impl<'a> ChunkReader<'a> {
         Ok(())
     }
 
-    /// The same ranks, whose calls are read beside.
+    /// Leaves out the calls that have not been read, but for those of `later` ranks: these are read
+    /// beside the chunks.
     fn set_aside(&mut self, later: impl Fn(Rank) -> bool) -> Vec<Rank> {
         self.unheard.extract_if(.., |from| !later(*from)).collect()
     }

@@ -42,7 +42,7 @@ use crate::{DataTransport, Member, Network, Rank, Refusal, Timeouts, agreement, 
 
 pub(super) use accept::accept;
 use control_sender::{After, Closing, ControlSender, Farewell, LastWord};
-pub(super) use evidence::{Sight, Whereabouts, has_moved, watch_launcher};
+pub(super) use evidence::{Sight, Whereabouts, watch_launcher};
 pub(super) use idle::keep_to_budget;
 use join_requests::JoinRequests;
 pub(crate) use kept::Kept;
@@ -377,7 +377,7 @@ impl Admission {
         } = admitted;
         let whereabouts = match self.shares_host(&hello) {
             true => Whereabouts::Process(hello.process),
-            false => Whereabouts::port(&self.node.refusals, connections[0].remote_address()),
+            false => Whereabouts::port(&self.node.refusals, &connections[0]),
         };
         let mut admitted = self.admitted();
         if admitted.contains_key(&rank) {

@@ -52,6 +52,8 @@ pub(in crate::quic) enum Whereabouts {
         address: SocketAddr,
         /// What came back of the packets to it.
         refused: Arc<Refused>,
+        /// How often this end had challenged the other there.
+        challenges: u64,
         /// Whether it has refused a datagram though the member was there.
         misleading: Arc<AtomicBool>,
     },
@@ -59,11 +61,25 @@ pub(in crate::quic) enum Whereabouts {
 
 impl Whereabouts {
     /// On another host, at the other end of a connection.
-    pub(in crate::quic) fn port(refusals: &Refusals, address: SocketAddr) -> Self {
+    pub(in crate::quic) fn port(refusals: &Refusals, connection: &Connection) -> Self {
+        let address = connection.remote_address();
         Self::Port {
             address,
+            challenges: challenges(connection),
             refused: refusals.watch(address),
             misleading: Arc::default(),
+        }
+    }
+
+    /// Whether the member has been seen elsewhere since, over this connection: what the port says
+    /// tells nothing of it then. It may seem to be there again, as the connection goes back while
+    /// the new way is not proved.
+    pub(in crate::quic) fn is_left(&self, connection: &Connection) -> bool {
+        match self {
+            Self::Process(_) => false,
+            Self::Port {
+                challenges: before, ..
+            } => challenges(connection) > *before,
         }
     }
 
@@ -113,11 +129,11 @@ impl Admission {
         let Some(member) = admitted.get(&rank) else {
             return;
         };
-        let is_elsewhere = member.control_sender.connections().iter().any(has_moved);
-        if is_elsewhere && matches!(member.whereabouts, Whereabouts::Port { .. }) {
+        let (whereabouts, events) = (member.whereabouts.clone(), self.events.clone());
+        let mut connections = member.control_sender.connections().iter();
+        if connections.any(|connection| whereabouts.is_left(connection)) {
             return;
         }
-        let (whereabouts, events) = (member.whereabouts.clone(), self.events.clone());
         spawn(async move {
             if let Some(event) = whereabouts.examine(rank, heard).await {
                 let _ = events.send(event).await;
@@ -148,11 +164,10 @@ impl Admission {
     }
 }
 
-/// Whether the other end has been seen at another address since the connection began, which is all
-/// that makes this end challenge it: what its old port says tells nothing of it. It may seem to be
-/// there again, as the connection goes back while the new way is not proved.
-pub(in crate::quic) fn has_moved(connection: &Connection) -> bool {
-    connection.stats().frame_tx.path_challenge > 0
+/// How often this end has challenged the other of a connection to show where it is, which it does
+/// only when packets of it come from elsewhere.
+fn challenges(connection: &Connection) -> u64 {
+    connection.stats().frame_tx.path_challenge
 }
 
 /// What came of watching a process.
@@ -222,6 +237,7 @@ mod tests {
     fn port(address: SocketAddr) -> Whereabouts {
         Whereabouts::Port {
             address,
+            challenges: 0,
             refused: Arc::default(),
             misleading: Arc::default(),
         }

@@ -6,7 +6,7 @@ use quinn::Connection;
 
 use crate::agreement::MemberId;
 use crate::host;
-use crate::quic::admission::{Sight, Whereabouts, has_moved};
+use crate::quic::admission::{Sight, Whereabouts};
 use crate::quic::refusals::Refusals;
 use crate::tasks::spawn;
 
@@ -46,10 +46,15 @@ impl Callee {
     /// is there any more.
     pub(super) fn answered(&mut self, connection: &Connection, refusals: &Refusals) {
         if self.whereabouts.is_none() {
-            let port = Whereabouts::port(refusals, connection.remote_address());
+            let port = Whereabouts::port(refusals, connection);
             spawn(port.clone().test());
             self.whereabouts = Some(port);
         }
+    }
+
+    fn has_left(&self, connection: &Connection) -> bool {
+        let whereabouts = self.whereabouts.as_ref();
+        whereabouts.is_some_and(|whereabouts| whereabouts.is_left(connection))
     }
 
     /// What a look tells of a member that was last heard then.
@@ -91,13 +96,14 @@ impl Silence {
     pub(super) async fn is_too_long(&mut self, connection: &Connection, callee: &Callee) -> bool {
         let datagrams = connection.stats().udp_rx.datagrams;
         if std::mem::replace(&mut self.datagrams, datagrams) != datagrams {
-            (self.heard, self.looks) = (Instant::now(), 0);
+            self.heard = Instant::now();
+            self.looks = 0;
             return false;
         }
         self.looks += 1;
         match callee.look(self.heard).await {
             Life::Certain => self.looks = 0,
-            Life::Over if !has_moved(connection) => return true,
+            Life::Over if !callee.has_left(connection) => return true,
             Life::Over | Life::Unknown => {}
         }
         self.looks >= LOOKS
