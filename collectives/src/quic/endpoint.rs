@@ -310,3 +310,6 @@ fn transport_config(network: Network) -> TransportConfig {
 fn system(what: &'static str, error: &io::Error) -> JoinError {
     SystemError::new(what, error.kind()).into()
 }
+
+#[cfg(test)]
+mod tests;

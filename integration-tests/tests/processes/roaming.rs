@@ -94,22 +94,25 @@ fn relay() {
 fn moves(namespaces: &Namespaces, worker: &mut Worker, rank: usize) {
     for (round, host) in [(20, 12), (40, 13), (60, 14)] {
         worker.reaches(&format!("step {round} "));
-        let lines = format!("addr flush dev eth0\naddr add 10.0.0.{host}/24 dev eth0\n");
-        namespaces.change(rank, &lines).unwrap();
+        moves_to(namespaces, rank, host);
     }
 }
 
-/// All have ended well, as many as there were, with the same.
+fn moves_to(namespaces: &Namespaces, rank: usize, host: u8) {
+    let lines = format!("addr flush dev eth0\naddr add 10.0.0.{host}/24 dev eth0\n");
+    namespaces.change(rank, &lines).unwrap();
+}
+
+/// All have ended well, as many as these, with the same.
 #[track_caller]
 fn end_alike(workers: Vec<Worker>) {
-    let fewer = 1..workers.len();
+    let fewer: Vec<String> = (1..workers.len())
+        .map(|workers| format!(" of {workers} workers"))
+        .collect();
     let trained = |ended: &Ended| {
         assert!(ended.status.success(), "{:?}", ended.lines);
-        let is_lost = |line: &str| {
-            let mut fewer = fewer.clone();
-            fewer.any(|workers| line.contains(&format!(" of {workers} workers")))
-        };
-        let lost = ended.lines.iter().find(|line| is_lost(line));
+        let is_lost = |line: &&String| fewer.iter().any(|fewer| line.contains(fewer));
+        let lost = ended.lines.iter().find(is_lost);
         assert_eq!(lost, None);
         let line = ended.lines.iter().find(|line| line.starts_with("trained "));
         line.expect("a line with the result").clone()
@@ -126,6 +129,8 @@ const NOWHERE: &str = "192.0.2.9:4000";
 
 /// An exchange of 4 MB each way takes two seconds, of which the inner steps are a hundredth.
 const LARGE: [&str; 2] = ["--steps=100", "--parameters=1000000"];
+/// One of 2 MB among three takes longer.
+const LARGE_FOR_THREE: [&str; 2] = ["--steps=80", "--parameters=500000"];
 
 fn slow(workers: usize) -> Option<Namespaces> {
     let all = u32::try_from(workers).unwrap();
@@ -152,8 +157,22 @@ fn a_worker_that_gets_another_address_in_the_middle_of_an_exchange_ends_it() {
 fn a_worker_that_others_have_dialled_gets_another_address_and_ends_the_exchange() {
     for rank in [0, 1] {
         let Some(namespaces) = slow(3) else { return };
-        let mut workers = Job::new(&namespaces).workers(&LARGE);
+        let mut workers = Job::new(&namespaces).workers(&LARGE_FOR_THREE);
         moves(&namespaces, &mut workers[rank], rank);
+        end_alike(workers);
+    }
+}
+
+#[test]
+fn a_worker_that_has_moved_goes_on_with_those_who_are_left_of_three() {
+    for lost in [0, 2] {
+        let Some(namespaces) = slow(3) else { return };
+        let small = ["--steps=120", "--parameters=200000"];
+        let mut workers = Job::new(&namespaces).workers(&small);
+        workers[1].reaches("step 20 ");
+        moves_to(&namespaces, 1, 12);
+        workers[1].reaches("step 60 ");
+        workers.remove(lost).kill();
         end_alike(workers);
     }
 }
@@ -167,7 +186,7 @@ fn a_worker_that_is_reached_by_a_relay_gets_another_address_and_ends_the_exchang
         namespaces.change(2, wall).unwrap();
         let job = Job::new(&namespaces).with_address(1, second);
         let (job, mut relay) = job.by_relay();
-        let mut workers = job.workers(&LARGE);
+        let mut workers = job.workers(&LARGE_FOR_THREE);
         workers[2].reaches("is not reached directly");
         moves(&namespaces, &mut workers[1], 1);
         relay.reaches("member 1 is at 10.0.0.14:");

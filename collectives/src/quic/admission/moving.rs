@@ -64,13 +64,16 @@ impl Admission {
     }
 
     fn caller_to_tell(&self, rank: Rank, connection: &Connection) -> Option<Caller> {
-        let address = connection.remote_address();
-        if address.ip().is_loopback() || !self.node.ways.is_direct(address) {
+        let called_at = connection.local_ip()?;
+        if called_at.is_loopback() {
             return None;
         }
-        let called_at = connection.local_ip()?;
         if !is_here(called_at) {
             self.node.moves.lose(called_at);
+        }
+        let address = connection.remote_address();
+        if !self.node.ways.is_direct(address) {
+            return None;
         }
         let told = lock(&self.node.told).get(&self.member_id(rank)).copied();
         // Without any way there is nobody to tell it.
