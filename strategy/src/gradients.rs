@@ -257,9 +257,9 @@ impl GradientBuckets {
     /// snapshot that has no such state, or one of products of another rank, nothing.
     ///
     /// A worker that has made the steps of the snapshot itself keeps what it has left out. One that
-    /// missed only the end of the last, as a worker was lost, has a part in it, and goes on from what
-    /// that step leaves out. All others begin with nothing left out, such as a newcomer. After an
-    /// error nothing has changed.
+    /// missed only the end of the last, as a worker was lost, has a part in it, and goes on from
+    /// what that step leaves out. All others begin with nothing left out, such as a newcomer. After
+    /// an error nothing has changed.
     ///
     /// # Errors
     /// [`Error::NotInCheckpoint`] for a variable that the snapshot has in another shape,

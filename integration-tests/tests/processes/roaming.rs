@@ -14,7 +14,8 @@ use meshwork_testing::Need;
 use crate::namespaces::Namespaces;
 use crate::worker::{Ended, Worker, tf_config};
 
-/// Workers that train over slow links, each where its namespace is; the higher rank dials the lower.
+/// Workers that train over slow links, each where its namespace is; the higher rank dials the
+/// lower.
 struct Job<'a> {
     namespaces: &'a Namespaces,
     secret: JobSecret,

@@ -71,8 +71,8 @@ impl PowerSgd {
         let Some(head) = shared_head(snapshot)?.filter(|head| head.rank == self.rank.get()) else {
             return Ok(());
         };
-        let own = self.steps();
-        let (is_own, is_next) = (head.steps == own, head.steps == own + 1);
+        let more = head.steps.checked_sub(self.steps());
+        let (is_own, is_next) = (more == Some(0), more == Some(1));
         let mut restored = self.matrices.clone();
         for (index, (matrix, spec)) in restored.iter_mut().zip(specs).enumerate() {
             let Some(matrix) = matrix else { continue };

@@ -1,5 +1,5 @@
 //! Gradients of low rank in trainings whose workers change: of what is left out nothing is lost or
-//! counts twice, but for what a lost worker had; and all go on from their snapshots with equal bits.
+//! counts twice, but for what a lost worker had; and all go on from snapshots with equal bits.
 
 use meshwork_collectives::{Group, JobSecret, Rank};
 use meshwork_testing::{free_addresses, in_threads};
