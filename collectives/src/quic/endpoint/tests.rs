@@ -122,7 +122,7 @@ impl Runtime for Clock {
     }
 
     fn now(&self) -> Instant {
-        Clock::now(self)
+        Self::now(self)
     }
 }
 

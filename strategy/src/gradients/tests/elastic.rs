@@ -256,15 +256,13 @@ fn who_stays_keeps_what_it_has_left_out_and_who_comes_begins_with_nothing() {
             );
         }
     }
-    let newcomer = &made[2][LOST_IN as usize];
+    let came = made[2].iter().position(|one| one.step >= LOST_IN);
+    let (before, since) = made[2].split_at(came.unwrap());
+    let newcomer = &since[0];
     assert_eq!(newcomer.step, last + 1 - MORE);
     assert_eq!(newcomer.before, vec![0.0; ROWS * COLUMNS]);
-    assert!(
-        made[2][LOST_IN as usize - 1]
-            .after
-            .iter()
-            .any(|one| *one != 0.0)
-    );
+    let left_out = &before.last().unwrap().after;
+    assert!(left_out.iter().any(|one| *one != 0.0));
 }
 
 /// What three workers come to in ten steps, if each begins with what it has saved before.
