@@ -2,7 +2,7 @@
 //! and which addresses it has.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use crate::wire::Cores;
 
@@ -27,6 +27,20 @@ pub(crate) fn everywhere(like: IpAddr) -> IpAddr {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
+}
+
+/// Whether a machine has this address: others may have been given to it, and this one taken.
+pub(crate) fn is_here(address: IpAddr) -> bool {
+    let bound = UdpSocket::bind((address, 0));
+    !bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
+/// The address of this machine from which another is reached.
+pub(crate) fn from_here_to(other: SocketAddr) -> io::Result<IpAddr> {
+    // Nothing is sent: the kernel only chooses the way.
+    let socket = UdpSocket::bind((everywhere(other.ip()), 0))?;
+    socket.connect(other)?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// What a process does, as far as its kernel tells.

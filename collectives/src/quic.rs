@@ -26,6 +26,7 @@ mod endpoint;
 mod handshake_limiter;
 mod heads;
 mod membership_driver;
+mod moves;
 mod node;
 mod obstacles;
 mod program;
@@ -386,6 +387,7 @@ impl Node {
             spawn(admission::accept(admission.clone(), self.clone())),
             spawn(admission::renew(admission.clone(), self.endpoint.clone())),
             spawn(admission::keep_to_budget(admission.clone())),
+            spawn(admission::tell_where_this_is(admission.clone())),
         ];
         if let Some(listener) = &self.listener {
             let taking_in = admission::take_in(admission.clone(), listener.clone());

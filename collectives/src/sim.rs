@@ -80,6 +80,8 @@ pub enum Scenario {
     Restart,
     /// Some ranks are cut off for a while.
     Partition,
+    /// Some ranks are cut off for long, and all are more patient than that.
+    Outage,
     /// Processes stand still for a while.
     Pause,
     /// Processes stand still until the others have gone on without them, and then go on too.
@@ -97,12 +99,13 @@ pub enum Scenario {
 
 impl Scenario {
     /// Every scenario with its name on a command line.
-    pub const ALL: [(&'static str, Self); 11] = [
+    pub const ALL: [(&'static str, Self); 12] = [
         ("mixed", Self::Mixed),
         ("calm", Self::Calm),
         ("crash", Self::Crash),
         ("restart", Self::Restart),
         ("partition", Self::Partition),
+        ("outage", Self::Outage),
         ("pause", Self::Pause),
         ("stop", Self::Stop),
         ("amnesia", Self::Amnesia),

@@ -2,18 +2,17 @@
 
 mod communication_dtype;
 mod power_sgd;
+mod room;
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
-use meshwork_collectives::{self as collectives, Prepared, Registered};
-
 use crate::{
     Error, MultiWorkerMirroredStrategy, ReplicaContext, ReplicaReduceOp, Snapshot, VariableSpec,
-    bucket_ranges,
 };
 use communication_dtype::Bf16Buffers;
 use power_sgd::PowerSgd;
+use room::{Bucket, Buffer, Room};
 
 pub use communication_dtype::CommunicationDtype;
 
@@ -67,22 +66,6 @@ enum Form {
     LowRank(PowerSgd),
 }
 
-#[derive(Debug)]
-struct Bucket {
-    buffer: Buffer,
-    tensors: usize,
-    /// Variables whose gradient is not ready.
-    missing: usize,
-}
-
-#[derive(Debug)]
-enum Buffer {
-    /// Reduced while others are computed.
-    Early(Prepared<Registered<f32>>),
-    /// Reduced when all are computed.
-    Last(Registered<f32>),
-}
-
 impl GradientBuckets {
     /// Room for one gradient of each variable, and for `extra` numbers; all zero.
     ///
@@ -98,54 +81,49 @@ impl GradientBuckets {
             let replicas = strategy.local_replicas();
             return Err(Error::SeveralReplicas { replicas });
         }
-        let bytes: Vec<usize> = specs
-            .iter()
-            .rev()
-            .map(|spec| spec.len() * size_of::<f32>())
-            .collect();
-        let ranges = bucket_ranges(&bytes, strategy.options().bytes_per_bucket());
-        let mut places = vec![(0, 0..0); specs.len()];
-        let mut made = Vec::with_capacity(ranges.len());
-        for (number, range) in ranges.iter().enumerate() {
-            let mut end = 0_usize;
-            for reversed in range.clone() {
-                let index = specs.len() - 1 - reversed;
-                let start = end;
-                end = start
-                    .checked_add(specs[index].len())
-                    .ok_or_else(|| too_large(&specs[index]))?;
-                places[index] = (number, start..end);
-            }
-            let is_last = number + 1 == ranges.len();
-            let len = end.checked_add(if is_last { extra } else { 0 });
-            let len = len.ok_or_else(|| too_large(&specs[0]))?;
-            let buffer = strategy.alloc(len)?;
-            made.push(Bucket {
-                buffer: if is_last {
-                    Buffer::Last(buffer)
-                } else {
-                    let sum = collectives::ReduceOp::Sum;
-                    Buffer::Early(strategy.prepare_all_reduce::<f32, _>(buffer, sum)?)
-                },
-                tensors: range.len(),
-                missing: range.len(),
-            });
-        }
-        if made.is_empty() {
-            made.push(Bucket {
-                buffer: Buffer::Last(strategy.alloc(extra)?),
-                tensors: 0,
-                missing: 0,
-            });
-        }
+        let Room { places, buckets } = Room::of(strategy, specs, extra)?;
         Ok(Self {
             specs: specs.to_vec(),
             places,
-            buckets: made,
+            buckets,
             extra,
             started: 0,
             form: Form::F32,
         })
+    }
+
+    /// Room anew for the same variables, and for `extra` numbers, when the workers have changed;
+    /// for [`Training::regroup`](crate::Training::regroup). All is zero, and travels in the form
+    /// that was chosen before.
+    ///
+    /// What [PowerSGD](Self::with_power_sgd) has left out of this worker's gradients stays: nothing
+    /// of it counts twice or is lost where a worker is, but for what that one had left out. What
+    /// all have in common then comes with the state that those take over who are behind, or are
+    /// new: [`save_shared`](Self::save_shared) is part of a
+    /// [`Training::snapshot`](crate::Training::snapshot), [`restore_shared`](Self::restore_shared)
+    /// of a [`Training::restore`](crate::Training::restore).
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new); nothing has changed then.
+    pub fn regroup(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        extra: usize,
+    ) -> Result<(), Error> {
+        let Room { places, buckets } = Room::of(strategy, &self.specs, extra)?;
+        let mut form = std::mem::take(&mut self.form);
+        if let Form::LowRank(low_rank) = &mut form {
+            low_rank.keep(self);
+        }
+        *self = Self {
+            specs: std::mem::take(&mut self.specs),
+            places,
+            buckets,
+            extra,
+            started: 0,
+            form,
+        };
+        Ok(())
     }
 
     /// Chooses the element type of gradients on the wire, in the same way on every worker. Anything
@@ -166,6 +144,7 @@ impl GradientBuckets {
     /// by [`finish`](Self::finish) alone, in two operations.
     ///
     /// [`save`](Self::save) has what is left out: without it a restart loses about a step's worth.
+    /// [`regroup`](Self::regroup) keeps it when workers change.
     ///
     /// ```
     /// use std::num::NonZeroUsize;
@@ -220,6 +199,8 @@ impl GradientBuckets {
     /// # Ok::<(), Error>(())
     /// ```
     ///
+    /// What [all have in common](Self::save_shared) is part of it, and is not added twice.
+    ///
     /// # Errors
     /// [`Error::DuplicateVariable`].
     pub fn save(
@@ -257,6 +238,44 @@ impl GradientBuckets {
                 low_rank.restore(&self.specs, worker, snapshot)
             }
         }
+    }
+
+    /// Adds to a snapshot that any worker may go on from what all have in common of
+    /// [PowerSGD](Self::with_power_sgd): the factors that the next step begins with. In any other
+    /// form there is nothing to add.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateVariable`].
+    pub fn save_shared(&self, snapshot: Snapshot) -> Result<Snapshot, Error> {
+        match &self.form {
+            Form::F32 | Form::Bf16(_) => Ok(snapshot),
+            Form::LowRank(low_rank) => low_rank.save_shared(&self.specs, snapshot),
+        }
+    }
+
+    /// Takes over what all workers have in common, [as one of them has it](Self::save_shared); of a
+    /// snapshot that has no such state, or one of products of another rank, nothing.
+    ///
+    /// A worker that has made the steps of the snapshot itself keeps what it has left out. One that
+    /// missed only the end of the last, as a worker was lost, has a part in it, and goes on from
+    /// what that step leaves out. All others begin with nothing left out, such as a newcomer. After
+    /// an error nothing has changed.
+    ///
+    /// # Errors
+    /// [`Error::NotInCheckpoint`] for a variable that the snapshot has in another shape,
+    /// [`LowCommunicationError::SnapshotText`](crate::LowCommunicationError::SnapshotText) for one
+    /// that is damaged.
+    pub fn restore_shared(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        let mut form = std::mem::take(&mut self.form);
+        let restored = match &mut form {
+            Form::F32 | Form::Bf16(_) => Ok(()),
+            Form::LowRank(low_rank) => {
+                low_rank.keep(self);
+                low_rank.restore_shared(&self.specs, snapshot)
+            }
+        };
+        self.form = form;
+        restored
     }
 
     /// The variables, in the order in which they were given.
@@ -363,30 +382,17 @@ impl GradientBuckets {
     /// everything: gradients and extra numbers are then the sums over all workers.
     ///
     /// # Errors
-    /// [`Error::Group`]; the buckets under way are then lost.
+    /// [`Error::Group`]; the buckets under way are then lost, until [`regroup`](Self::regroup).
     #[track_caller]
     pub fn finish(&mut self, replica: &mut ReplicaContext<'_>) -> Result<(), Error> {
         while self.started + 1 < self.buckets.len() && matches!(self.form, Form::F32) {
             self.start()?;
         }
-        match std::mem::take(&mut self.form) {
-            Form::F32 => {
-                for number in self.started..self.buckets.len() {
-                    let buffer = self.buckets[number].here("gradients")?;
-                    replica.all_reduce(ReplicaReduceOp::Sum, buffer)?;
-                }
-            }
-            Form::Bf16(mut buffers) => {
-                for bucket in &mut self.buckets {
-                    buffers.all_reduce(replica.only_group()?, bucket.here("gradients")?)?;
-                }
-                self.form = Form::Bf16(buffers);
-            }
-            Form::LowRank(mut low_rank) => {
-                low_rank.all_reduce(replica, self)?;
-                self.form = Form::LowRank(low_rank);
-            }
-        }
+        // Taken for as long as it uses the buckets.
+        let mut form = std::mem::take(&mut self.form);
+        let reduced = self.reduce(replica, &mut form);
+        self.form = form;
+        reduced?;
         for bucket in &mut self.buckets {
             bucket.missing = bucket.tensors;
             if let Buffer::Early(operation) = &mut bucket.buffer {
@@ -394,6 +400,26 @@ impl GradientBuckets {
             }
         }
         self.started = 0;
+        Ok(())
+    }
+
+    /// Reduces what is not under way.
+    #[track_caller]
+    fn reduce(&mut self, replica: &mut ReplicaContext<'_>, form: &mut Form) -> Result<(), Error> {
+        match form {
+            Form::F32 => {
+                for number in self.started..self.buckets.len() {
+                    let buffer = self.buckets[number].here("gradients")?;
+                    replica.all_reduce(ReplicaReduceOp::Sum, buffer)?;
+                }
+            }
+            Form::Bf16(buffers) => {
+                for bucket in &mut self.buckets {
+                    buffers.all_reduce(replica.only_group()?, bucket.here("gradients")?)?;
+                }
+            }
+            Form::LowRank(low_rank) => low_rank.all_reduce(replica, self)?,
+        }
         Ok(())
     }
 
@@ -413,39 +439,6 @@ impl GradientBuckets {
         }
         self.started += 1;
         Ok(())
-    }
-}
-
-impl Bucket {
-    fn here(&mut self, name: &str) -> Result<&mut [f32], Error> {
-        self.buffer
-            .idle_mut()
-            .ok_or_else(|| Error::GradientInFlight {
-                name: name.to_owned(),
-            })
-    }
-}
-
-impl Buffer {
-    /// `None` while it is under way, and after an error.
-    fn idle(&self) -> Option<&[f32]> {
-        match self {
-            Self::Early(operation) => operation.buffer().map(|buffer| &buffer[..]),
-            Self::Last(buffer) => Some(buffer),
-        }
-    }
-
-    fn idle_mut(&mut self) -> Option<&mut [f32]> {
-        match self {
-            Self::Early(operation) => operation.buffer_mut().map(|buffer| &mut buffer[..]),
-            Self::Last(buffer) => Some(buffer),
-        }
-    }
-}
-
-fn too_large(spec: &VariableSpec) -> Error {
-    Error::TooLarge {
-        name: spec.name().to_owned(),
     }
 }
 

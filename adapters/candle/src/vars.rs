@@ -29,7 +29,6 @@ pub struct MirroredVars {
     /// The gradients, the caller's extra numbers, and room for the check of copies.
     gradients: GradientBuckets,
     extra: usize,
-    dtype: CommunicationDtype,
     low_rank: Option<NonZeroUsize>,
     checks: Checks,
     values: Values,
@@ -82,10 +81,10 @@ impl MirroredVars {
         extra: usize,
     ) -> Result<Self, Error> {
         let values = Values::of(model)?;
+        let checks = check_len(strategy)?;
         Ok(Self {
-            gradients: buckets(strategy, values.specs(), extra)?,
+            gradients: GradientBuckets::new(strategy, values.specs(), extra + checks)?,
             extra,
-            dtype: CommunicationDtype::F32,
             low_rank: None,
             checks: Checks::EachStep,
             values,
@@ -95,19 +94,15 @@ impl MirroredVars {
 
     /// Reallocates the buffers when the workers have changed, and checks that all have the same
     /// variables; for [`Training::regroup`](meshwork_strategy::Training::regroup). Values stay as
-    /// they are.
+    /// they are, and so does what [PowerSGD](Self::with_power_sgd) has left out.
     ///
     /// # Errors
     /// [`Error::Strategy`], above all when the workers' models differ.
     pub fn regroup(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
         let specs = self.values.specs();
         strategy.scope(|scope| scope.compare(specs))?;
-        let gradients = buckets(strategy, specs, self.extra)?.with_communication_dtype(self.dtype);
-        self.gradients = match self.low_rank {
-            Some(rank) => gradients.with_power_sgd(rank),
-            None => gradients,
-        };
-        Ok(())
+        let extra = self.extra + check_len(strategy)?;
+        Ok(self.gradients.regroup(strategy, extra)?)
     }
 
     /// Names and shapes, in the order in which gradients are reduced.
@@ -125,7 +120,6 @@ impl MirroredVars {
         } else {
             Checks::Never
         };
-        self.dtype = dtype;
         self.gradients = self.gradients.with_communication_dtype(dtype);
         self
     }
@@ -187,20 +181,24 @@ impl MirroredVars {
         Ok(&mut self.gradients.extra_mut()?[..self.extra])
     }
 
-    /// Adds the values of all variables to `snapshot`.
+    /// Adds the values of all variables to `snapshot`, and what all workers have in common of
+    /// [PowerSGD](Self::with_power_sgd).
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`].
     pub fn save(&mut self, snapshot: Snapshot) -> Result<Snapshot, Error> {
-        self.values.save(snapshot)
+        let snapshot = self.values.save(snapshot)?;
+        Ok(self.gradients.save_shared(snapshot)?)
     }
 
-    /// Takes over the values of all variables from `snapshot`, the same on every worker.
+    /// Takes over the values of all variables from `snapshot`, the same on every worker, and what
+    /// [all have in common](GradientBuckets::restore_shared) of PowerSGD.
     ///
     /// # Errors
     /// [`Error::Strategy`] when one is missing or has another shape; [`Error::Candle`].
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
-        self.values.restore(snapshot)
+        self.values.restore(snapshot)?;
+        Ok(self.gradients.restore_shared(snapshot)?)
     }
 
     /// Adds to a snapshot of this worker's own what [PowerSGD](Self::with_power_sgd) has left out
@@ -413,16 +411,10 @@ impl MirroredVars {
     }
 }
 
-/// Room for gradients, extra numbers and the check of copies.
-fn buckets(
-    strategy: &mut MultiWorkerMirroredStrategy,
-    specs: &[VariableSpec],
-    extra: usize,
-) -> Result<GradientBuckets, Error> {
-    let checks = strategy
-        .run(|replica| Ok::<_, Error>(replica.check_len()))?
-        .into_first();
-    Ok(GradientBuckets::new(strategy, specs, extra + checks)?)
+/// Numbers that the check of copies takes.
+fn check_len(strategy: &mut MultiWorkerMirroredStrategy) -> Result<usize, Error> {
+    let checks = strategy.run(|replica| Ok::<_, Error>(replica.check_len()))?;
+    Ok(checks.into_first())
 }
 
 #[cfg(test)]

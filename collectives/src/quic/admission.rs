@@ -11,6 +11,7 @@ mod kept;
 mod lanes;
 mod lent;
 mod member_link;
+mod moving;
 mod newcomers;
 mod on_demand;
 mod peers;
@@ -49,6 +50,7 @@ pub(crate) use kept::Kept;
 pub(crate) use lent::Lent;
 pub(super) use lent::LentConnection;
 pub(super) use member_link::MemberLink;
+pub(super) use moving::tell_where_this_is;
 use on_demand::Opening;
 pub(super) use renewal::renew;
 pub(super) use tcp::take_in;
@@ -141,6 +143,9 @@ impl Admission {
             rank: me, members, ..
         } = view;
         let network = node.config.network();
+        let incarnations = incarnations(view.decision.as_ref(), node.me);
+        node.moves
+            .retain(|member| incarnations.get(&member.member_id) == Some(&member.incarnation));
         let hello = Hello {
             rank: me.number(),
             incarnation: node.me.incarnation,
@@ -156,7 +161,7 @@ impl Admission {
             members,
             member_ids: view.member_ids,
             epoch: view.number,
-            incarnations: Mutex::new(incarnations(view.decision.as_ref(), node.me)),
+            incarnations: Mutex::new(incarnations),
             ended: Mutex::default(),
             decision: view.decision,
             join_requests: JoinRequests::default(),
@@ -377,7 +382,7 @@ impl Admission {
         } = admitted;
         let whereabouts = match self.shares_host(&hello) {
             true => Whereabouts::Process(hello.process),
-            false => Whereabouts::port(&self.node.refusals, &connections[0]),
+            false => Whereabouts::port(&self.node, &connections[0]),
         };
         let mut admitted = self.admitted();
         if admitted.contains_key(&rank) {

@@ -7,6 +7,8 @@
 //!
 //! When a port refuses a packet, the kernel tells so in place of sending the next one, whoever that
 //! is for. quinn would miss it, and send it again after 150 ms if it is the first to a rank.
+//!
+//! And packets to and from members that have moved have other addresses than quinn knows.
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -17,6 +19,8 @@ use std::task::{Context, Poll};
 
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
+
+use super::moves::Moves;
 
 /// Bytes of UDP payload that the kernel takes in one batch, headers left out.
 const BATCH: usize = 65_000;
@@ -32,11 +36,12 @@ pub(super) struct Batches {
     packet: AtomicUsize,
     /// Packets that may arrive joined.
     received: usize,
+    moves: Arc<Moves>,
 }
 
 impl Batches {
     /// Over a socket on which packets of up to `largest` bytes arrive.
-    pub(super) fn over(socket: UdpSocket, largest: u16) -> io::Result<Self> {
+    pub(super) fn over(socket: UdpSocket, largest: u16, moves: &Arc<Moves>) -> io::Result<Self> {
         let fit = usize::from(u16::MAX) / usize::from(largest.max(1)) + 1;
         let again = socket.try_clone()?;
         let inner = TokioRuntime.wrap_udp_socket(socket)?;
@@ -46,6 +51,7 @@ impl Batches {
             received: inner.max_receive_segments().min(fit),
             inner,
             packet: AtomicUsize::new(1),
+            moves: moves.clone(),
         })
     }
 
@@ -77,6 +83,11 @@ impl AsyncUdpSocket for Batches {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let transmit = &Transmit {
+            destination: self.moves.is_at(transmit.destination),
+            src_ip: transmit.src_ip.filter(|own| !self.moves.is_lost(*own)),
+            ..*transmit
+        };
         let Some(packet) = transmit.segment_size else {
             return self.send(transmit);
         };
@@ -91,7 +102,13 @@ impl AsyncUdpSocket for Batches {
         buffers: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        self.inner.poll_recv(context, buffers, meta)
+        let received = self.inner.poll_recv(context, buffers, meta);
+        if let Poll::Ready(Ok(received)) = received {
+            for one in &mut meta[..received] {
+                one.addr = self.moves.is_known_at(one.addr);
+            }
+        }
+        received
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -160,7 +177,7 @@ mod tests {
     #[tokio::test]
     async fn batches_shrink_once_packets_have_grown() {
         let to = loopback();
-        let batches = Batches::over(loopback(), 8952).unwrap();
+        let batches = Batches::over(loopback(), 8952, &Arc::default()).unwrap();
         let most = batches.inner.max_transmit_segments();
         assert_eq!(batches.max_transmit_segments(), most.min(64));
         for (packet, fit) in [(1200, 54), (8952, 7), (1200, 7)] {
@@ -182,7 +199,7 @@ mod tests {
         drop(closed);
         // Who wants to be told of refusals is told of them in place of sending.
         let _refusals = Refusals::of(&own);
-        let batches = Arc::new(Batches::over(own, 1200).unwrap());
+        let batches = Arc::new(Batches::over(own, 1200, &Arc::default()).unwrap());
         let mut poller = batches.clone().create_io_poller();
         std::future::poll_fn(|context| poller.as_mut().poll_writable(context))
             .await

@@ -14,9 +14,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
 use super::batches::Batches;
+use super::moves::Moves;
 use super::refusals::Refusals;
 use crate::config::{Congestion, GroupConfig, Network};
-use crate::host::everywhere;
+use crate::host::{self, everywhere};
 use crate::identity::Identity;
 use crate::{DataTransport, JoinError, Rank, SystemError, tls};
 
@@ -44,6 +45,8 @@ const TRIES: usize = 16;
 /// Where a process listens.
 pub(super) struct Listening {
     pub(super) endpoint: Endpoint,
+    /// Where members are that the endpoint knows by another address.
+    pub(super) moves: Arc<Moves>,
     /// What comes back of the packets that the endpoint sends.
     pub(super) refusals: Refusals,
     /// Over TCP, where that carries the bytes of operations.
@@ -88,9 +91,11 @@ pub(super) async fn listen(
     };
     let server = server(identity, config.network());
     let refusals = Refusals::of(&socket);
-    let endpoint = endpoint(socket, config.network(), Some(server))?;
+    let moves = Arc::default();
+    let endpoint = endpoint(socket, config.network(), Some(server), &moves)?;
     Ok(Listening {
         endpoint,
+        moves,
         refusals,
         listener,
         address,
@@ -117,10 +122,7 @@ async fn towards(seeds: &[String]) -> Result<SocketAddr, JoinError> {
 pub(super) async fn from_here_to(seed: &str) -> io::Result<SocketAddr> {
     let mut found = tokio::net::lookup_host(seed).await?;
     let seed = found.next().ok_or(io::ErrorKind::NotFound)?;
-    // Nothing is sent: the kernel only chooses the way.
-    let socket = UdpSocket::bind((everywhere(seed.ip()), 0))?;
-    socket.connect(seed)?;
-    Ok((socket.local_addr()?.ip(), 0).into())
+    Ok((host::from_here_to(seed)?, 0).into())
 }
 
 /// How connections that others begin are answered.
@@ -137,7 +139,7 @@ pub(super) fn server(identity: &Identity, network: Network) -> ServerConfig {
 /// An endpoint that only dials, from `any` address of one IP version.
 pub(super) fn dialler(any: IpAddr) -> Result<Endpoint, JoinError> {
     let socket = bind((any, 0).into()).map_err(|error| system("binding a socket", &error))?;
-    endpoint(socket, Network::default(), None)
+    endpoint(socket, Network::default(), None, &Arc::default())
 }
 
 /// An endpoint that answers at this address.
@@ -166,9 +168,10 @@ pub(super) fn attentive_client(
 }
 
 /// Has an endpoint go on at any address of this machine, and any port.
-pub(super) fn rebind(endpoint: &Endpoint, before: SocketAddr, network: Network) -> io::Result<()> {
+pub(super) fn rebind(endpoint: &Endpoint, network: Network, moves: &Arc<Moves>) -> io::Result<()> {
+    let before = endpoint.local_addr()?;
     let socket = bind((everywhere(before.ip()), 0).into())?;
-    let socket = Batches::over(socket, arriving(network))?;
+    let socket = Batches::over(socket, arriving(network), moves)?;
     endpoint.rebind_abstract(Arc::new(socket))
 }
 
@@ -183,6 +186,7 @@ fn endpoint(
     socket: UdpSocket,
     network: Network,
     server: Option<ServerConfig>,
+    moves: &Arc<Moves>,
 ) -> Result<Endpoint, JoinError> {
     let arriving = arriving(network);
     let mut config = EndpointConfig::default();
@@ -190,7 +194,7 @@ fn endpoint(
         .max_udp_payload_size(arriving)
         .expect("a network's packets have 1,200 to 65,507 bytes");
     let starting = |error| system("starting QUIC", &error);
-    let socket = Arc::new(Batches::over(socket, arriving).map_err(starting)?);
+    let socket = Arc::new(Batches::over(socket, arriving, moves).map_err(starting)?);
     Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime))
         .map_err(starting)
 }
@@ -306,3 +310,6 @@ fn transport_config(network: Network) -> TransportConfig {
 fn system(what: &'static str, error: &io::Error) -> JoinError {
     SystemError::new(what, error.kind()).into()
 }
+
+#[cfg(test)]
+mod tests;

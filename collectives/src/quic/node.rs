@@ -1,5 +1,7 @@
 //! What a process keeps through all epochs, and what it knows of the present one.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +23,7 @@ use crate::wire::{self, Cores, Decision, MemberProcess, MemberRecord, Newcomer};
 use crate::{JoinError, Member, Rank, SystemError, host, open_files, overlay};
 
 use super::directory::Directory;
+use super::moves::Moves;
 use super::program;
 use super::roaming::follow;
 use super::ways::Ways;
@@ -31,7 +34,11 @@ pub(crate) struct Node {
     pub(super) identity: Arc<Identity>,
     pub(super) endpoint: Endpoint,
     pub(super) refusals: Refusals,
-    pub(super) ways: Ways,
+    pub(super) ways: Arc<Ways>,
+    /// Where members are that the endpoint knows by another address.
+    pub(super) moves: Arc<Moves>,
+    /// The address of this process that members were last told of.
+    pub(super) told: Told,
     /// Follows this machine to other addresses; ends with this.
     _roaming: JoinSet<()>,
     pub(super) handshake_limiter: Arc<HandshakeLimiter>,
@@ -46,6 +53,9 @@ pub(crate) struct Node {
     directory: Mutex<Directory>,
     program: OnceCell<[u8; 16]>,
 }
+
+/// From which address of this machine members know that they reach it.
+pub(super) type Told = Mutex<BTreeMap<MemberId, IpAddr>>;
 
 /// A membership that does not change.
 #[derive(Clone)]
@@ -71,17 +81,23 @@ impl Node {
         fill_random(&mut incarnation)?;
         let Listening {
             endpoint,
+            moves,
             refusals,
             listener,
             address,
         } = endpoint::listen(config, &identity).await?;
         let local = endpoint.local_addr();
         let local = local.map_err(|error| SystemError::new("looking at a socket", error.kind()));
+        let ways = Arc::new(Ways::open(config, local?).await?);
         let mut roaming = JoinSet::new();
-        spawn_in(&mut roaming, follow(endpoint.clone(), config.network()));
+        let follows = (moves.clone(), ways.clone());
+        let following = follow(endpoint.clone(), config.network(), follows.0, follows.1);
+        spawn_in(&mut roaming, following);
         Ok(Arc::new(Self {
             _roaming: roaming,
-            ways: Ways::open(config, local?).await?,
+            ways,
+            moves,
+            told: Told::default(),
             address,
             directory: Mutex::new(Directory::new(config.most())),
             program: OnceCell::new(),

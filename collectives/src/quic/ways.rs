@@ -91,6 +91,13 @@ impl Ways {
         }
     }
 
+    /// The endpoint listens at this address from now on.
+    pub(super) fn begin_at(&self, endpoint: SocketAddr) {
+        if let Some(relay) = &self.relay {
+            relay.begin_at(endpoint);
+        }
+    }
+
     /// Whether packets to this address go straight to whoever is there.
     pub(super) fn is_direct(&self, address: SocketAddr) -> bool {
         let by_relay = |relay: &RelayClient| relay.at(address).is_some();

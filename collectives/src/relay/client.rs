@@ -3,18 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
 use tokio::net::UdpSocket;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use super::RelayToken;
 use super::datagram::{Datagram, HEAD, Nonce, data_head};
-use crate::host::everywhere;
+use crate::host::{everywhere, is_here};
 use crate::identity::fill_random;
 use crate::notice::say;
 use crate::tasks::spawn;
@@ -42,12 +44,13 @@ struct Shared {
     token: RelayToken,
     member: u32,
     nonce: Nonce,
-    socket: UdpSocket,
+    /// Towards the relay, from the address that this machine has.
+    socket: watch::Sender<Arc<UdpSocket>>,
     /// 0 while there is none.
     session: AtomicU64,
     standing: Mutex<Standing>,
     /// Where the endpoint listens, as seen from this machine.
-    endpoint: SocketAddr,
+    endpoint: Mutex<SocketAddr>,
     /// For each peer a socket that is it for the endpoint.
     ways: Mutex<BTreeMap<u32, Arc<UdpSocket>>>,
     most: usize,
@@ -97,10 +100,10 @@ impl RelayClient {
             token: token.clone(),
             member: own.member,
             nonce,
-            socket: connected(name).await.map_err(failed)?,
+            socket: watch::Sender::new(Arc::new(connected(name).await.map_err(failed)?)),
             session: AtomicU64::new(0),
             standing: Mutex::new(standing),
-            endpoint: on_this_machine(own.endpoint),
+            endpoint: Mutex::new(on_this_machine(own.endpoint)),
             ways: Mutex::default(),
             most: own.most as usize,
             tasks: Mutex::default(),
@@ -116,6 +119,16 @@ impl RelayClient {
     /// The relay's address, as it was given.
     pub(crate) fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// The endpoint listens there from now on: for it, peers stay where they are.
+    pub(crate) fn begin_at(&self, endpoint: SocketAddr) {
+        let endpoint = on_this_machine(endpoint);
+        *lock(&self.0.endpoint) = endpoint;
+        for way in lock(&self.0.ways).values() {
+            // What is not connected carries nothing: its peer is lost in time.
+            let _ = SockRef::from(&**way).connect(&endpoint.into());
+        }
     }
 
     /// Why the relay does not serve this rank, if it has said so.
@@ -145,6 +158,7 @@ impl Drop for RelayClient {
 impl Shared {
     async fn stay_registered(self: Arc<Self>) {
         loop {
+            self.follow().await;
             let session = self.session.load(Ordering::Relaxed);
             let hello = Datagram::Hello {
                 member: self.member,
@@ -157,9 +171,27 @@ impl Shared {
         }
     }
 
+    /// Goes on from another address where this machine has lost the one of the socket: the relay
+    /// then gives it a session of its own.
+    async fn follow(&self) {
+        let own = self.towards().local_addr();
+        if own.is_ok_and(|own| is_here(own.ip())) {
+            return;
+        }
+        // Without any way there the next look finds the same.
+        if let Ok(socket) = connected(&self.name).await {
+            self.session.store(0, Ordering::Relaxed);
+            self.socket.send_replace(Arc::new(socket));
+        }
+    }
+
+    fn towards(&self) -> Arc<UdpSocket> {
+        self.socket.borrow().clone()
+    }
+
     /// A datagram that is not sent is lost, and said again.
     async fn send(&self, datagram: &Datagram<'_>) {
-        let _ = self.socket.send(&datagram.encode()).await;
+        let _ = self.towards().send(&datagram.encode()).await;
     }
 
     fn notice_silence(&self, now: Instant) {
@@ -190,8 +222,14 @@ impl Shared {
 
     async fn listen(self: Arc<Self>) {
         let mut buffer = vec![0; HEAD + LARGEST + 1];
+        let mut sockets = self.socket.subscribe();
         loop {
-            match self.socket.recv(&mut buffer).await {
+            let socket = sockets.borrow_and_update().clone();
+            let received = tokio::select! {
+                received = socket.recv(&mut buffer) => received,
+                _ = sockets.changed() => continue,
+            };
+            match received {
                 Ok(len) => self.hear(&buffer[..len]).await,
                 Err(error) => {
                     if error.kind() == io::ErrorKind::ConnectionRefused {
@@ -271,7 +309,7 @@ impl Shared {
         }
         // A relay may name anybody.
         (ways.len() < self.most).then_some(())?;
-        let way = Arc::new(beside(self.endpoint).ok()?);
+        let way = Arc::new(beside(*lock(&self.endpoint)).ok()?);
         ways.insert(member, way.clone());
         drop(ways);
         let carrying = spawn(self.clone().carry(member, way.clone()));
@@ -291,7 +329,7 @@ impl Shared {
             let session = self.session.load(Ordering::Relaxed);
             if len <= LARGEST && session != 0 {
                 buffer[..HEAD].copy_from_slice(&data_head(session, member));
-                let _ = self.socket.send(&buffer[..HEAD + len]).await;
+                let _ = self.towards().send(&buffer[..HEAD + len]).await;
             }
         }
     }
@@ -310,9 +348,10 @@ async fn connected(relay: &str) -> io::Result<UdpSocket> {
     Err(last)
 }
 
-/// A socket that exchanges datagrams with the endpoint and nobody else.
+/// A socket that exchanges datagrams with the endpoint and nobody else. It has an address that this
+/// machine does not lose.
 fn beside(endpoint: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = std::net::UdpSocket::bind((endpoint.ip(), 0))?;
+    let socket = std::net::UdpSocket::bind((loopback(endpoint), 0))?;
     socket.connect(endpoint)?;
     socket.set_nonblocking(true)?;
     UdpSocket::from_std(socket)
@@ -320,12 +359,16 @@ fn beside(endpoint: SocketAddr) -> io::Result<UdpSocket> {
 
 fn on_this_machine(mut endpoint: SocketAddr) -> SocketAddr {
     if endpoint.ip().is_unspecified() {
-        endpoint.set_ip(match endpoint {
-            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
+        endpoint.set_ip(loopback(endpoint));
     }
     endpoint
+}
+
+fn loopback(like: SocketAddr) -> IpAddr {
+    match like {
+        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

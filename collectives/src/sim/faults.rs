@@ -9,6 +9,9 @@ use super::net::{Cut, Link, MICROSECOND, MILLISECOND, SECOND, Time};
 use crate::agreement::{MemberId, TwoMemberPolicy};
 use crate::wire::MemberProcess;
 
+/// How long links drop that everybody waits for.
+const OUTAGE: Range<Time> = 32 * SECOND..60 * SECOND;
+
 /// Everything that is decided before a job begins.
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
@@ -20,6 +23,8 @@ pub(super) struct Faults {
     pub(super) hosts: Vec<u64>,
     pub(super) links: BTreeMap<(MemberId, MemberId), Link>,
     pub(super) cuts: Vec<Cut>,
+    /// Cuts that are no longer than this, and all of them together, nobody takes for a loss.
+    outlasted: Time,
     pub(super) crashes: Vec<Crash>,
     pub(super) pauses: Vec<Pause>,
     pub(super) rumours: Vec<Rumour>,
@@ -91,6 +96,10 @@ impl Faults {
             },
             links,
             cuts: Vec::new(),
+            outlasted: match scenario {
+                Scenario::Outage => OUTAGE.end,
+                _ => 0,
+            },
             crashes: Vec::new(),
             pauses: Vec::new(),
             rumours: Vec::new(),
@@ -163,7 +172,7 @@ impl Faults {
 
     /// Whether nothing goes wrong.
     pub(super) fn none(&self) -> bool {
-        self.cuts.is_empty()
+        self.harmful_cuts().next().is_none()
             && self.crashes.is_empty()
             && self.pauses.is_empty()
             && self.rumours.is_empty()
@@ -205,7 +214,7 @@ impl Faults {
     pub(super) fn innocent(&self) -> BTreeSet<MemberId> {
         let cut = |member_id| {
             let parted = |cut: &Cut| (0..self.places()).any(|other| cut.parts(member_id, other));
-            self.cuts.iter().any(parted)
+            self.harmful_cuts().any(parted)
         };
         let suspicious = |member_id: &MemberId| {
             cut(*member_id)
@@ -222,6 +231,11 @@ impl Faults {
         (0..self.places())
             .filter(|member_id| !suspicious(member_id))
             .collect()
+    }
+
+    fn harmful_cuts(&self) -> impl Iterator<Item = &Cut> {
+        let cuts = self.cuts.iter();
+        cuts.filter(|cut| cut.until - cut.from > self.outlasted)
     }
 
     fn add(&mut self, scenario: Scenario, dice: &mut Dice) {
@@ -254,6 +268,12 @@ impl Faults {
             Scenario::Partition => self.cuts.push(Cut {
                 from: at,
                 until: at + dice.between(100 * MILLISECOND, 8 * SECOND),
+                side: self.side(dice),
+            }),
+            // All begin within three seconds.
+            Scenario::Outage => self.cuts.push(Cut {
+                from: at,
+                until: at + dice.between(OUTAGE.start, OUTAGE.end),
                 side: self.side(dice),
             }),
             Scenario::Pause => self.pauses.push(Pause {

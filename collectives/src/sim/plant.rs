@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::process::{Parcel, Posted};
 use super::{ProblemKind, Scenario};
 use crate::agreement::{AgreementTimeouts, MemberId};
+use crate::membership::MembershipTimeouts;
 use crate::wire::{AgreementMessage, Decision, MemberProcess, Message};
 
 /// A mistake that simulated processes make.
@@ -48,11 +49,13 @@ pub enum Plant {
     WrongCulprit,
     /// The last of those who were there before goes on without those who are let in.
     UnadmittedNewcomers,
+    /// Ranks are less patient than the job has asked for.
+    Impatience,
 }
 
 impl Plant {
     /// Every mistake with its name on a command line.
-    pub const ALL: [(&'static str, Self); 17] = [
+    pub const ALL: [(&'static str, Self); 18] = [
         ("none", Self::Nothing),
         ("corrupted-bytes", Self::CorruptedBytes),
         ("forgotten-rollback", Self::ForgottenRollback),
@@ -70,6 +73,7 @@ impl Plant {
         ("lost-heartbeats", Self::LostHeartbeats),
         ("wrong-culprit", Self::WrongCulprit),
         ("unadmitted-newcomers", Self::UnadmittedNewcomers),
+        ("impatience", Self::Impatience),
     ];
 
     /// The kind of problem that it leads to, on some seeds among others.
@@ -88,7 +92,7 @@ impl Plant {
             Self::UnheardRank => ProblemKind::NotFinished,
             Self::LostGoodbyes | Self::NoDeadline => ProblemKind::Hangs,
             Self::TruncatedMessages => ProblemKind::Garbled,
-            Self::LostHeartbeats | Self::WrongCulprit => ProblemKind::WrongBlame,
+            Self::LostHeartbeats | Self::WrongCulprit | Self::Impatience => ProblemKind::WrongBlame,
         })
     }
 
@@ -97,6 +101,7 @@ impl Plant {
     pub fn scenario(self) -> Scenario {
         match self {
             Self::UnadmittedNewcomers => Scenario::Growth,
+            Self::Impatience => Scenario::Outage,
             _ => Scenario::Mixed,
         }
     }
@@ -142,6 +147,17 @@ impl Plant {
                 ..pace
             },
             _ => pace,
+        }
+    }
+
+    /// How long members wait for a sign of life.
+    pub(super) fn patience(self, timeouts: MembershipTimeouts) -> MembershipTimeouts {
+        match self {
+            Self::Impatience => MembershipTimeouts {
+                silence: timeouts.silence / 5,
+                ..timeouts
+            },
+            _ => timeouts,
         }
     }
 

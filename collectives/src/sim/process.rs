@@ -20,10 +20,16 @@ use change::{Changing, Waiting};
 use member::{Entered, Epoch};
 
 /// How patient simulated groups are: less than by default, as a job may choose.
-const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
+pub(super) const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
     join: Duration::from_secs(5),
     heartbeat: Duration::from_millis(250),
     silence: Duration::from_millis(1500),
+};
+/// How patient they are where links drop for long: more than by default.
+pub(super) const PATIENT: MembershipTimeouts = MembershipTimeouts {
+    join: Duration::from_secs(90),
+    silence: Duration::from_secs(75),
+    ..TIMEOUTS
 };
 const PACE: AgreementTimeouts = AgreementTimeouts {
     gather: Duration::from_millis(1500),
@@ -81,6 +87,7 @@ pub(super) enum Sight {
 pub(super) struct Surroundings {
     pub(super) job: Job,
     pub(super) plant: Plant,
+    pub(super) timeouts: MembershipTimeouts,
     pub(super) net: Shared,
     pub(super) wires: BTreeMap<(u64, MemberProcess, MemberProcess), Arc<Mutex<Wire>>>,
     pub(super) oracle: Oracle,

@@ -95,6 +95,18 @@ fn founders_that_have_forgotten_are_not_let_in_again() {
 }
 
 #[test]
+fn links_that_drop_for_half_a_minute_cost_patient_ranks_nothing() {
+    let setting = Setting {
+        ranks: Some(3),
+        scenario: Scenario::Outage,
+        plant: Plant::Nothing,
+    };
+    for played in check(setting, 0..40) {
+        assert_eq!((played.epochs(), played.finished()), (1, 3));
+    }
+}
+
+#[test]
 fn a_seed_gives_the_same_story_every_time() {
     for seed in 0..8 {
         let once = tell(&Setting::default(), seed);

@@ -8,9 +8,9 @@ use std::time::Instant;
 use super::faults::{Comeback, Crash, Faults, Rumour};
 use super::net::{MICROSECOND, Net, SECOND, Time, lock};
 use super::oracle::{Heard, Oracle};
-use super::process::{Clock, End, Look, Posted, Process, Sight, Surroundings};
+use super::process::{Clock, End, Look, PATIENT, Posted, Process, Sight, Surroundings, TIMEOUTS};
 use super::program::Job;
-use super::{Problem, Setting, dice::Dice};
+use super::{Problem, Scenario, Setting, dice::Dice};
 use crate::agreement::MemberId;
 use crate::wire::MemberProcess;
 
@@ -108,6 +108,10 @@ impl World {
         let around = Surroundings {
             job,
             plant: setting.plant,
+            timeouts: setting.plant.patience(match setting.scenario {
+                Scenario::Outage => PATIENT,
+                _ => TIMEOUTS,
+            }),
             net: Arc::new(Mutex::new(net)),
             wires: BTreeMap::new(),
             oracle,

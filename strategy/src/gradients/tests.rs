@@ -1,6 +1,7 @@
 //! Gradient buckets: any bucket size and any order of gradients give the sums of one buffer;
 //! accumulation, 16-bit communication, NaN and infinities.
 
+mod elastic;
 mod restored;
 
 use proptest::prelude::*;

@@ -1,6 +1,8 @@
 //! `MirroredVars` with workers that are threads of one process: weighted sums, hooked against plain
 //! backward passes bit for bit, buckets, changes of membership, snapshots and copies that diverge.
 
+mod low_rank;
+
 use candle_core::Device;
 use candle_nn::{Init, Optimizer, SGD};
 use meshwork_strategy::{CommunicationOptions, Cursor};

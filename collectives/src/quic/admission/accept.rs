@@ -127,6 +127,9 @@ async fn greeted(
     control: Stream,
     permit: Option<HandshakePermit>,
 ) -> Result<(), NoMessage> {
+    if admission.has_moved(&connection, &hello) {
+        return moved(admission, connection, control.0).await;
+    }
     if let Err(refusal) = answer(admission, &connection, &hello) {
         if refusal == Refusal::RankTaken {
             admission.miss(Rank::new(hello.rank)).await;
@@ -134,6 +137,18 @@ async fn greeted(
         return refuse(admission, connection, control.0, refusal).await;
     }
     welcome(admission, connection, hello, control, permit).await
+}
+
+/// Answers a member that has said from where it speaks.
+async fn moved(
+    admission: &Admission,
+    connection: Connection,
+    mut send: SendStream,
+) -> Result<(), NoMessage> {
+    control::write(&mut send, &Message::Welcome(admission.hello.clone())).await?;
+    // It closes when it has read that.
+    connection.closed().await;
+    Ok(())
 }
 
 /// Greets a member and takes in its streams.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quinn::{Connection, ConnectionError, Endpoint};
+use quinn::{Connection, ConnectionError, Endpoint, VarInt};
 use tokio::time::{sleep, timeout};
 
 use super::{Admission, MemberConnection, TcpBinding, lock};
@@ -22,7 +22,7 @@ use crate::{JoinError, LossCause, Member, OperationError, Rank, SystemError, ove
 
 /// How long the first attempt to reach a rank may take before a new one starts afresh; each later
 /// one may take twice as long, up to [`PATIENT`] times: machines with many ranks are slow.
-const ATTEMPT: Duration = Duration::from_secs(2);
+pub(super) const ATTEMPT: Duration = Duration::from_secs(2);
 const PATIENT: u32 = 8;
 /// The pause between two attempts that fail at once.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -171,6 +171,13 @@ pub(super) struct Greeted {
     control: Stream,
 }
 
+impl Greeted {
+    /// Goes no further.
+    pub(super) fn close(&self, code: VarInt) {
+        self.connection.close(code, b"");
+    }
+}
+
 pub(super) async fn greet(
     admission: &Admission,
     endpoint: &Endpoint,
@@ -185,7 +192,7 @@ pub(super) async fn greet(
     greet_on(admission, peer, connection).await
 }
 
-async fn greet_on(
+pub(super) async fn greet_on(
     admission: &Admission,
     peer: &Member,
     connection: Connection,
@@ -322,7 +329,7 @@ async fn peer_address(
     })
 }
 
-async fn connect(
+pub(super) async fn connect(
     admission: &Admission,
     endpoint: &Endpoint,
     address: SocketAddr,

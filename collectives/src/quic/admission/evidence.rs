@@ -25,7 +25,9 @@ use super::{Admission, lock};
 use crate::host::{self, ProcessState, everywhere};
 use crate::membership::Event;
 use crate::open_files::{self, Shortage};
-use crate::quic::refusals::{Refusals, Refused};
+use crate::quic::moves::Moves;
+use crate::quic::node::Node;
+use crate::quic::refusals::Refused;
 use crate::tasks::spawn;
 use crate::{OperationError, Rank};
 
@@ -52,6 +54,8 @@ pub(in crate::quic) enum Whereabouts {
         address: SocketAddr,
         /// What came back of the packets to it.
         refused: Arc<Refused>,
+        /// Who has moved beneath QUIC.
+        moves: Arc<Moves>,
         /// How often this end had challenged the other there.
         challenges: u64,
         /// Whether it has refused a datagram though the member was there.
@@ -61,25 +65,29 @@ pub(in crate::quic) enum Whereabouts {
 
 impl Whereabouts {
     /// On another host, at the other end of a connection.
-    pub(in crate::quic) fn port(refusals: &Refusals, connection: &Connection) -> Self {
+    pub(in crate::quic) fn port(node: &Node, connection: &Connection) -> Self {
         let address = connection.remote_address();
         Self::Port {
             address,
             challenges: challenges(connection),
-            refused: refusals.watch(address),
+            moves: node.moves.clone(),
+            refused: node.refusals.watch(address),
             misleading: Arc::default(),
         }
     }
 
-    /// Whether the member has been seen elsewhere since, over this connection: what the port says
-    /// tells nothing of it then. It may seem to be there again, as the connection goes back while
-    /// the new way is not proved.
+    /// Whether the member has been seen elsewhere since, over this connection or beneath it: what
+    /// the port says tells nothing of it then. It may seem to be there again, as the connection goes
+    /// back while the new way is not proved.
     pub(in crate::quic) fn is_left(&self, connection: &Connection) -> bool {
         match self {
             Self::Process(_) => false,
             Self::Port {
-                challenges: before, ..
-            } => challenges(connection) > *before,
+                address,
+                challenges: before,
+                moves,
+                ..
+            } => challenges(connection) > *before || moves.is_at(*address) != *address,
         }
     }
 
@@ -238,6 +246,7 @@ mod tests {
         Whereabouts::Port {
             address,
             challenges: 0,
+            moves: Arc::default(),
             refused: Arc::default(),
             misleading: Arc::default(),
         }

@@ -7,7 +7,7 @@ use quinn::Connection;
 use crate::agreement::MemberId;
 use crate::host;
 use crate::quic::admission::{Sight, Whereabouts};
-use crate::quic::refusals::Refusals;
+use crate::quic::node::Node;
 use crate::tasks::spawn;
 
 /// How many times within the patience with a silent member it is looked at. It is the looks that
@@ -44,9 +44,9 @@ impl Callee {
 
     /// It has answered, over this connection that is direct: from now on it can be told if nobody
     /// is there any more.
-    pub(super) fn answered(&mut self, connection: &Connection, refusals: &Refusals) {
+    pub(super) fn answered(&mut self, connection: &Connection, node: &Node) {
         if self.whereabouts.is_none() {
-            let port = Whereabouts::port(refusals, connection);
+            let port = Whereabouts::port(node, connection);
             spawn(port.clone().test());
             self.whereabouts = Some(port);
         }

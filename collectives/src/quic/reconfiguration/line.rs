@@ -190,7 +190,7 @@ impl Reconfiguration {
     ) -> End {
         let connection = line.carrier.connection().clone();
         if self.node.ways.is_direct(connection.remote_address()) {
-            callee.answered(&connection, &self.node.refusals);
+            callee.answered(&connection, &self.node);
         }
         let pause = callee::pause_of_looks(self.node.config.timeouts().silence());
         let mut silence = Silence::on(&connection);

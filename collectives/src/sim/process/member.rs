@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::streams::{means, record};
-use super::{AGAIN, End, Greeting, Look, Parcel, Process, Stage, Surroundings, TIMEOUTS};
+use super::{AGAIN, End, Greeting, Look, Parcel, Process, Stage, Surroundings};
 use crate::agreement::MemberId;
 use crate::membership::{Action, Event, Membership};
 use crate::schedule::Collective;
@@ -133,7 +133,7 @@ impl Process {
             .collect();
         let own = record(self.me, around);
         let now = self.clock.local(around.now);
-        let membership = Membership::new(rank, own, named, TIMEOUTS, now);
+        let membership = Membership::new(rank, own, named, around.timeouts, now);
         let alone = member_ids.len() == 1;
         self.stage = Stage::Member(Box::new(Epoch {
             number,
@@ -259,7 +259,8 @@ impl Process {
             }
             // Membership sees the same connection end, and knows why.
             Err(Err(_)) => {
-                let timeouts = u64::try_from(TIMEOUTS.silence.as_nanos()).unwrap_or(Time::MAX);
+                let timeouts =
+                    u64::try_from(around.timeouts.silence.as_nanos()).unwrap_or(Time::MAX);
                 epoch.broken = Some(around.now + timeouts);
                 epoch.means = Some(means);
             }

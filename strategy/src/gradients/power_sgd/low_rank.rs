@@ -5,6 +5,9 @@
 //! and made orthonormal, then `Q = Mᵀ P` is summed, and `P Qᵀ` stands for the sum of all `M`. Each
 //! worker keeps `M − P Qᵀ`, with its own `Q`, for the next step: together they lose nothing. All
 //! that follows from sums is computed in the same order on all workers, so they have equal bits.
+//!
+//! A step is made as a whole or not at all: until both sums are there, everything that is new is in
+//! the memory of the gradient.
 
 use std::num::NonZeroUsize;
 
@@ -20,7 +23,9 @@ pub(super) struct LowRank {
     left: Vec<f32>,
     /// r × columns.
     right: Vec<f32>,
-    /// What was left out so far; then also the gradient.
+    /// With what the step under way begins: `right` with rows of norm 1.
+    first: Vec<f32>,
+    /// What was left out so far.
     residual: Vec<f32>,
 }
 
@@ -46,6 +51,7 @@ impl LowRank {
             steps: 0,
             left: vec![0.0; rank * rows],
             right: vec![0.0; rank * columns],
+            first: vec![0.0; rank * columns],
             residual: vec![0.0; rows * columns],
         }
     }
@@ -77,23 +83,24 @@ impl LowRank {
         self.right.copy_from_slice(kept.right);
     }
 
-    /// Takes in this worker's gradient, and appends `M Q` to `message`.
-    pub(super) fn project(&mut self, gradient: &[f32], message: &mut Vec<f32>) {
-        for (sum, one) in self.residual.iter_mut().zip(gradient) {
-            *sum += one;
+    /// Adds to this worker's gradient what was left out, and appends `M Q` to `message`.
+    pub(super) fn project(&mut self, gradient: &mut [f32], message: &mut Vec<f32>) {
+        for (one, left_out) in gradient.iter_mut().zip(&self.residual) {
+            *one += left_out;
         }
         self.begin_right();
-        for right in self.right.chunks_exact(self.columns) {
-            let rows = self.residual.chunks_exact(self.columns);
+        for right in self.first.chunks_exact(self.columns) {
+            let rows = gradient.chunks_exact(self.columns);
             message.extend(rows.map(|row| dot(row, right)));
         }
     }
 
     /// Takes the sum of all `M Q` from the front of `sums`, appends this worker's `Mᵀ P`, and
-    /// returns what is behind.
+    /// returns what is behind. In the place of `M` is then what this step leaves out.
     pub(super) fn project_back<'a>(
         &mut self,
         sums: &'a [f32],
+        gradient: &mut [f32],
         message: &mut Vec<f32>,
     ) -> &'a [f32] {
         let (own, rest) = sums.split_at(self.left.len());
@@ -103,21 +110,22 @@ impl LowRank {
         message.resize(start + self.right.len(), 0.0);
         let rights = message[start..].chunks_exact_mut(self.columns);
         for (left, right) in self.left.chunks_exact(self.rows).zip(rights) {
-            let rows = self.residual.chunks_exact(self.columns);
+            let rows = gradient.chunks_exact(self.columns);
             for (factor, row) in left.iter().zip(rows) {
                 add(right, row, *factor);
             }
         }
         let factors = [self.left.as_slice(), &message[start..]];
-        add_product(&mut self.residual, self.columns, factors, -1.0);
+        add_product(gradient, self.columns, factors, -1.0);
         rest
     }
 
-    /// Takes the sum of all `Mᵀ P` from the front of `sums`, gives the approximate sum of all
-    /// gradients, and returns what is behind.
+    /// Takes the sum of all `Mᵀ P` from the front of `sums`, by which the step is made, gives the
+    /// approximate sum of all gradients, and returns what is behind.
     pub(super) fn expand<'a>(&mut self, sums: &'a [f32], gradient: &mut [f32]) -> &'a [f32] {
         let (own, rest) = sums.split_at(self.right.len());
         self.right.copy_from_slice(own);
+        self.residual.copy_from_slice(gradient);
         gradient.fill(0.0);
         let factors = [self.left.as_slice(), &self.right];
         add_product(gradient, self.columns, factors, 1.0);
@@ -134,8 +142,9 @@ impl LowRank {
     /// Rows of norm 1 to begin with, and others in the place of those that have become zero.
     fn begin_right(&mut self) {
         let (number, steps) = (self.number, self.steps);
+        self.first.copy_from_slice(&self.right);
         let mut place = 0;
-        for row in self.right.chunks_exact_mut(self.columns) {
+        for row in self.first.chunks_exact_mut(self.columns) {
             if row.iter().all(|one| *one == 0.0) {
                 for (at, one) in (place..).zip(row.iter_mut()) {
                     *one = noise(number, steps, at);

@@ -14,25 +14,26 @@ fn step(workers: &mut [LowRank], gradients: &[Vec<f32>]) -> Vec<Vec<f32>> {
         let at = |at: usize| messages.iter().map(|one| one[at]).sum();
         (0..messages[0].len()).map(at).collect()
     };
-    let each = workers.iter_mut().zip(gradients);
+    let mut told = gradients.to_vec();
+    let each = workers.iter_mut().zip(&mut told);
     let first = each.map(|(worker, gradient)| {
         let mut message = Vec::new();
         worker.project(gradient, &mut message);
         message
     });
     let first = sum(first.collect());
-    let second = workers.iter_mut().map(|worker| {
+    let each = workers.iter_mut().zip(&mut told);
+    let second = each.map(|(worker, gradient)| {
         let mut message = Vec::new();
-        assert!(worker.project_back(&first, &mut message).is_empty());
+        let rest = worker.project_back(&first, gradient, &mut message);
+        assert!(rest.is_empty());
         message
     });
     let second = sum(second.collect());
-    let told = workers.iter_mut().map(|worker| {
-        let mut gradient = vec![f32::NAN; worker.rows * worker.columns];
-        assert!(worker.expand(&second, &mut gradient).is_empty());
-        gradient
-    });
-    told.collect()
+    for (worker, gradient) in workers.iter_mut().zip(&mut told) {
+        assert!(worker.expand(&second, gradient).is_empty());
+    }
+    told
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {

@@ -1,0 +1,131 @@
+//! Members that move while their connections live: each tells those that have called it, and they
+//! go on there. QUIC itself follows who has called.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use quinn::Connection;
+use tokio::time::{sleep, timeout};
+
+use super::dial::{ATTEMPT, Attempt, connect, greet_on};
+use super::{Admission, lock};
+use crate::host::{from_here_to, is_here};
+use crate::notice::say;
+use crate::quic::UNNEEDED;
+use crate::quic::roaming::LOOK;
+use crate::wire::{Hello, MemberProcess};
+use crate::{DataTransport, Rank};
+
+/// A member that has called this one, at an address of this machine that is none of it any more.
+struct Caller {
+    rank: Rank,
+    address: SocketAddr,
+    /// From where it is reached now.
+    from: IpAddr,
+}
+
+/// Tells members that have called this one where it is, whenever it has moved; for as long as the
+/// epoch lasts.
+pub(in crate::quic) async fn tell_where_this_is(admission: Arc<Admission>) {
+    // What goes over TCP ends with its address.
+    while !admission.events.is_closed() && admission.data_transport() == DataTransport::Quic {
+        sleep(LOOK).await;
+        for caller in admission.callers_to_tell() {
+            let told = timeout(ATTEMPT, tell(&admission, &caller)).await;
+            match told {
+                Ok(Ok(()) | Err(Attempt::Hopeless(_))) => admission.is_told(&caller),
+                // Either is on its way: the next look finds the same.
+                Ok(Err(Attempt::Failed | Attempt::Slow)) | Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Greets it once more: who greets has moved if there is a connection already.
+async fn tell(admission: &Admission, caller: &Caller) -> Result<(), Attempt> {
+    let peer = admission.member(caller.rank);
+    let endpoint = &admission.node.endpoint;
+    let connection = connect(admission, endpoint, caller.address, &peer).await?;
+    let greeted = greet_on(admission, &peer, connection).await?;
+    greeted.close(UNNEEDED);
+    Ok(())
+}
+
+impl Admission {
+    /// Members that have called this one, directly, and do not know where it is.
+    fn callers_to_tell(&self) -> Vec<Caller> {
+        let admitted = self.admitted();
+        let callers = admitted.iter().filter(|(rank, _)| **rank > self.me);
+        let callers = callers.filter_map(|(rank, member)| {
+            let connection = member.control_sender.connections().first()?;
+            self.caller_to_tell(*rank, connection)
+        });
+        callers.collect()
+    }
+
+    fn caller_to_tell(&self, rank: Rank, connection: &Connection) -> Option<Caller> {
+        let called_at = connection.local_ip()?;
+        if called_at.is_loopback() {
+            return None;
+        }
+        if !is_here(called_at) {
+            self.node.moves.lose(called_at);
+        }
+        let address = connection.remote_address();
+        if !self.node.ways.is_direct(address) {
+            return None;
+        }
+        let told = lock(&self.node.told).get(&self.member_id(rank)).copied();
+        // Without any way there is nobody to tell it.
+        let from = match is_here(told.unwrap_or(called_at)) {
+            true => None,
+            false => from_here_to(address).ok(),
+        };
+        from.map(|from| Caller {
+            rank,
+            address,
+            from,
+        })
+    }
+
+    fn is_told(&self, caller: &Caller) {
+        let member_id = self.member_id(caller.rank);
+        lock(&self.node.told).insert(member_id, caller.from);
+    }
+
+    /// Whether whoever greets on this connection is a member that this one has called before: from
+    /// now on it is where it greets from.
+    pub(super) fn has_moved(&self, connection: &Connection, hello: &Hello) -> bool {
+        let rank = Rank::new(hello.rank);
+        let Some(known) = self.called_at(rank) else {
+            return false;
+        };
+        let member_id = self.member_id(rank);
+        let incarnation = lock(&self.incarnations).get(&member_id).copied();
+        let now = connection.remote_address();
+        let is_it = self.identity.is(connection, self.role(rank))
+            && self.examine(hello).is_ok()
+            && incarnation == Some(hello.incarnation)
+            && self.node.ways.is_direct(now);
+        let member = MemberProcess {
+            member_id,
+            incarnation: hello.incarnation,
+        };
+        if is_it && self.node.moves.note(member, known, now) {
+            let (member, now) = (self.member(rank), now.ip());
+            say(format_args!(
+                "{member} is at {now} now: its connection goes on there"
+            ));
+        }
+        is_it
+    }
+
+    /// The address by which QUIC knows a member that this one has called directly.
+    fn called_at(&self, rank: Rank) -> Option<SocketAddr> {
+        if rank >= self.me {
+            return None;
+        }
+        let called = self.connections(rank)?.first()?.remote_address();
+        self.node.ways.is_direct(called).then_some(called)
+    }
+}
