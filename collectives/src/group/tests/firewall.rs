@@ -1,5 +1,5 @@
-//! TCP that does not get through, or no longer, where UDP does; and a rank whose datagrams come from
-//! another port than before.
+//! TCP that does not get through, or no longer, where UDP does; and a rank whose datagrams come
+//! from another port than before.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

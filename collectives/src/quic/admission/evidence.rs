@@ -77,8 +77,8 @@ impl Whereabouts {
     }
 
     /// Whether the member has been seen elsewhere since, over this connection or beneath it: what
-    /// the port says tells nothing of it then. It may seem to be there again, as the connection goes
-    /// back while the new way is not proved.
+    /// the port says tells nothing of it then. It may seem to be there again, as the connection
+    /// goes back while the new way is not proved.
     pub(in crate::quic) fn is_left(&self, connection: &Connection) -> bool {
         match self {
             Self::Process(_) => false,
