@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use meshwork_collectives::{JobSecret, Timeouts, Transport};
-use meshwork_testing::Need;
+use meshwork_testing::{Need, in_threads};
 
 use crate::namespaces::Namespaces;
 use crate::worker::{Ended, Worker, tf_config};
@@ -25,6 +25,13 @@ fn workers(namespaces: &Namespaces, second: &str, more: &[&str]) -> [Worker; 2] 
             .env(Timeouts::JOIN_ENV, "40");
         Worker::start_merged(command)
     })
+}
+
+/// So many networks of two, as exchanges over slow links are waits that pass at the same time.
+#[track_caller]
+fn networks(count: usize) -> Option<Vec<Namespaces>> {
+    let all = (0..count).map(|_| Namespaces::new(2));
+    Need::Namespaces.or_skip(all.collect::<Result<_, _>>())
 }
 
 /// Both have ended well, as two, with the same.
@@ -50,40 +57,41 @@ const NOWHERE: &str = "192.0.2.9:4000";
 
 #[test]
 fn a_worker_that_gets_another_address_in_the_middle_of_an_exchange_ends_it() {
-    for second in [SECOND, NOWHERE] {
-        let Some(namespaces) = Need::Namespaces.or_skip(Namespaces::new(2)) else {
-            return;
-        };
-        // An exchange of 4 MB each way takes two seconds, of which the inner steps are a hundredth.
-        for rank in [0, 1] {
-            namespaces.limit(rank, 16).unwrap();
-        }
-        let large = ["--steps=100", "--parameters=1000000"];
-        let mut workers = workers(&namespaces, second, &large);
-        for (round, host) in [(20, 12), (40, 13), (60, 14)] {
-            workers[1].reaches(&format!("step {round} "));
-            let lines = format!("addr flush dev eth0\naddr add 10.0.0.{host}/24 dev eth0\n");
-            namespaces.change(1, &lines).unwrap();
-        }
-        end_alike(workers);
-    }
+    let Some(networks) = networks(2) else { return };
+    in_threads(
+        [SECOND, NOWHERE].into_iter().zip(networks),
+        |(second, namespaces)| {
+            // An exchange of 4 MB each way takes two seconds, of which the inner steps are a hundredth.
+            for rank in [0, 1] {
+                namespaces.limit(rank, 16).unwrap();
+            }
+            let large = ["--steps=100", "--parameters=1000000"];
+            let mut workers = workers(&namespaces, second, &large);
+            for (round, host) in [(20, 12), (40, 13), (60, 14)] {
+                workers[1].reaches(&format!("step {round} "));
+                let lines = format!("addr flush dev eth0\naddr add 10.0.0.{host}/24 dev eth0\n");
+                namespaces.change(1, &lines).unwrap();
+            }
+            end_alike(workers);
+        },
+    );
 }
 
 #[test]
 fn links_that_are_ten_times_slower_in_one_direction_carry_exchanges_of_every_kind() {
-    for more in [
-        &["--steps=40"][..],
-        &["--steps=40", "--compress", "--fragments=3", "--delay=9"],
-        &["--steps=40", "--measure-links"],
-    ] {
-        for slow in [0, 1] {
-            let Some(namespaces) = Need::Namespaces.or_skip(Namespaces::new(2)) else {
-                return;
-            };
-            namespaces.limit(slow, 4).unwrap();
-            namespaces.limit(1 - slow, 40).unwrap();
-            let more = [more, &["--parameters=200000"]].concat();
-            end_alike(workers(&namespaces, SECOND, &more));
-        }
-    }
+    let kinds = [
+        &[][..],
+        &["--compress", "--fragments=3", "--delay=9"],
+        &["--measure-links"],
+    ];
+    let Some(networks) = networks(2 * kinds.len()) else {
+        return;
+    };
+    let cases = kinds.iter().flat_map(|kind| [(kind, 0), (kind, 1)]);
+    in_threads(cases.zip(networks), |((kind, slow), namespaces)| {
+        namespaces.limit(slow, 4).unwrap();
+        namespaces.limit(1 - slow, 40).unwrap();
+        let more = [kind, &["--steps=40", "--parameters=200000"][..]].concat();
+        end_alike(workers(&namespaces, SECOND, &more));
+    });
 }
