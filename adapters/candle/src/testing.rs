@@ -1,7 +1,9 @@
 //! Workers that are threads, for tests of several modules: some that meet in memory, and some that
 //! can be lost.
 
-use meshwork_collectives::{Group, TwoMemberPolicy};
+use std::time::Duration;
+
+use meshwork_collectives::{Group, Timeouts, TwoMemberPolicy};
 use meshwork_strategy::{
     CommunicationOptions, JobSecret, JoinMode, MultiWorkerMirroredStrategy, TfConfigResolver,
 };
@@ -29,7 +31,11 @@ impl Job {
         let resolver = TfConfigResolver::from_json(format!(
             r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{worker}}}}}"#
         ));
-        let options = CommunicationOptions::new().with_pair(TwoMemberPolicy::Chief);
+        // Half of it is waited for who has left a group with an error, while its process lives.
+        let timeouts = Timeouts::default().with_join(Duration::from_secs(10));
+        let options = CommunicationOptions::new()
+            .with_pair(TwoMemberPolicy::Chief)
+            .with_timeouts(timeouts);
         let secret = self.secret.clone();
         MultiWorkerMirroredStrategy::elastic(&resolver, secret, options, entry).unwrap()
     }
