@@ -29,13 +29,17 @@ struct Job {
 
 impl Job {
     fn start(transport: &str, more: &[&str]) -> Self {
+        Self::start_patient(transport, more, "20")
+    }
+
+    fn start_patient(transport: &str, more: &[&str], join: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_diloco"));
         command
             .arg(format!("--elastic={WORKERS}"))
             .args(more)
             .env_remove("TF_CONFIG")
             .env_remove("MESHWORK_JOB_SECRET")
-            .env(Timeouts::JOIN_ENV, "20")
+            .env(Timeouts::JOIN_ENV, join)
             .env(Transport::ENV, transport)
             .env("RUST_BACKTRACE", "1");
         Self {
@@ -278,7 +282,8 @@ fn short_training(more: &[&str], fate: Option<&Fate>) -> f32 {
         &death.as_deref().into_iter().collect::<Vec<_>>(),
     ]
     .concat();
-    let ended = Job::start("auto", &all).launcher.ended();
+    // So long whoever comes back waits for others, who may have ended meanwhile.
+    let ended = Job::start_patient("auto", &all, "6").launcher.ended();
     let seed = fate.map(|fate| fate.seed);
     assert!(ended.status.success(), "seed {seed:?}: {:?}", ended.lines);
     let died = ended
