@@ -7,7 +7,7 @@ use meshwork_collectives::{Group, Timeouts, TwoMemberPolicy};
 use meshwork_strategy::{
     CommunicationOptions, JobSecret, JoinMode, MultiWorkerMirroredStrategy, TfConfigResolver,
 };
-use meshwork_testing::{free_addresses, in_threads};
+use meshwork_testing::{free_addresses, in_threads, tf_config};
 
 /// Runs a program on so many workers that meet in memory.
 pub(crate) fn each<R: Send>(
@@ -27,10 +27,7 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn join(&self, worker: usize, entry: JoinMode) -> MultiWorkerMirroredStrategy {
-        let addresses = &self.addresses;
-        let resolver = TfConfigResolver::from_json(format!(
-            r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{worker}}}}}"#
-        ));
+        let resolver = TfConfigResolver::from_json(tf_config(&self.addresses, worker));
         // Half of it is waited for who has left a group with an error, while its process lives.
         let timeouts = Timeouts::default().with_join(Duration::from_secs(10));
         let options = CommunicationOptions::new()

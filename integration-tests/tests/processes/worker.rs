@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use meshwork_collectives::{DataTransport, JobSecret, Transport};
-pub(crate) use meshwork_testing::free_addresses;
+pub(crate) use meshwork_testing::{free_addresses, tf_config};
 use tempfile::TempDir;
 
 /// Beyond any time a correct program takes; a test that waits this long has found a hang.
@@ -129,12 +129,6 @@ impl Job {
             .map(|index| self.start(index, args))
             .collect()
     }
-}
-
-pub(crate) fn tf_config(addresses: &[String], index: usize) -> String {
-    format!(
-        r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#
-    )
 }
 
 /// The test worker without a job: nothing of this process's environment may reach it.

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::sync::Barrier;
 
 use meshwork_strategy::{JobSecret, JoinMode};
-use meshwork_testing::{child, free_addresses, in_threads, passed};
+use meshwork_testing::{child, free_addresses, in_threads, passed, tf_config};
 
 use super::*;
 use crate::testing::elastic;
@@ -195,13 +195,10 @@ fn processes_go_on_without_one_that_has_died_and_take_it_in_again() {
     let note = folder.path().join("has begun");
     let (addresses, secret) = (free_addresses(3), JobSecret::generate().unwrap());
     let start = |index: usize, variables: &[&str]| -> Child {
-        let cluster = format!(
-            r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#
-        );
         let mut command = child("learner::tests::survivors::one_process_of_a_job");
         command
             .arg("--nocapture")
-            .env("TF_CONFIG", cluster)
+            .env("TF_CONFIG", tf_config(&addresses, index))
             .env(JobSecret::ENV, secret.to_hex().as_str())
             .env(NOTE, Path::new(&note))
             .stdout(Stdio::piped())
