@@ -12,8 +12,8 @@ pub(crate) fn accelerator(plugin: &Plugin, devices: i64) -> PjrtAccelerator {
     PjrtAccelerator::new(PjrtClient::new(plugin, &devices).unwrap())
 }
 
-/// Each check passes on so many devices, and leaves nothing behind. Each has a plugin of its own, as
-/// all compile at the same time.
+/// Each check passes on so many devices, and leaves nothing behind. Each has a plugin of its own,
+/// as all compile at the same time.
 pub(crate) fn hold(file: &Path, devices: i64, checks: &[fn(&PjrtAccelerator)]) {
     in_threads(checks, |check| {
         let plugin = Plugin::load(file).unwrap();

@@ -61,7 +61,8 @@ fn a_worker_that_gets_another_address_in_the_middle_of_an_exchange_ends_it() {
     in_threads(
         [SECOND, NOWHERE].into_iter().zip(networks),
         |(second, namespaces)| {
-            // An exchange of 4 MB each way takes two seconds, of which the inner steps are a hundredth.
+            // An exchange of 4 MB each way takes two seconds, of which the inner steps are a
+            // hundredth.
             for rank in [0, 1] {
                 namespaces.limit(rank, 16).unwrap();
             }

@@ -35,8 +35,8 @@ pub(crate) fn over<'a>(worker: &'a mut Command, transport: &str) -> &'a mut Comm
         .env(DataTransport::ENV, carrier)
 }
 
-/// Tells a training that nobody will disturb it any more: until then its steps take long, so that it
-/// has not ended before all that a test does to it is done.
+/// Tells a training that nobody will disturb it any more: until then its steps take long, so that
+/// it has not ended before all that a test does to it is done.
 pub(crate) struct Calm(TempDir);
 
 impl Calm {
