@@ -15,6 +15,7 @@ use meshwork_accel_cuda::{
     Capability, Compiler, CudaAccelerator, CudaConfig, Error, KernelCache, Libraries, Library,
     Nccl, UniqueId, gpus,
 };
+use meshwork_testing::in_threads;
 use wheel::{CUBLAS, NCCL, NVRTC};
 
 /// Bytes that stand before the code in a file of a cache.
@@ -44,11 +45,8 @@ fn nvrtc_compiles_all_kernels_for_every_architecture_from_7_5_to_12_0() {
     }
     let folder = tempfile::tempdir().expect("a folder for a cache");
     let cache = KernelCache::at(folder.path());
-    for capability in [
-        Capability::new(7, 5),
-        Capability::new(9, 0),
-        Capability::new(12, 0),
-    ] {
+    in_threads([(7, 5), (9, 0), (12, 0)], |(major, minor)| {
+        let capability = Capability::new(major, minor);
         let file = cache.fill(&libraries, capability).expect("it is known");
         let code = fs::read(file).expect("it was written");
         assert_eq!(
@@ -75,7 +73,7 @@ fn nvrtc_compiles_all_kernels_for_every_architecture_from_7_5_to_12_0() {
                 .any(|bytes| bytes == kernel.as_bytes());
             assert!(found, "{kernel} for {capability}");
         }
-    }
+    });
 }
 
 #[test]

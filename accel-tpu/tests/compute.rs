@@ -13,26 +13,24 @@ mod plugins;
 use std::fmt::Debug;
 
 use meshwork_accel::{
-    Element, Elementwise, Error, LiveBuffers, Matmul, Pairwise, Pointwise, ProductShape, bf16,
-    conformance, f16,
+    Element, Elementwise, Error, Matmul, Pairwise, Pointwise, ProductShape, bf16, conformance, f16,
 };
-use meshwork_accel_tpu::{Live, PjrtAccelerator};
+use meshwork_accel_tpu::PjrtAccelerator;
 
 use devices::{accelerator, read, with};
 
 #[test]
 fn four_devices_compute_as_every_backend_and_nothing_is_left_behind() {
-    let Some(plugin) = plugins::cpu() else {
+    let Some(file) = plugins::cpu_file() else {
         return;
     };
-    let four = accelerator(&plugin, 4);
-    conformance::check_compute(&four);
-    conformance::check_arrangement(&four);
-    conformance::check_choices(&four);
-    conformance::check_conversions(&four);
-    assert_eq!((four.live_buffers(), plugin.live().buffers), (0, 0));
-    drop(four);
-    assert_eq!(plugin.live(), Live::default());
+    let checks = [
+        conformance::check_compute,
+        conformance::check_arrangement,
+        conformance::check_choices,
+        conformance::check_conversions,
+    ];
+    devices::hold(&file, 4, &checks);
 }
 
 /// A float, and what the host makes of it: 16-bit ones by way of `f32`.

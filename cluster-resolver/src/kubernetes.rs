@@ -19,7 +19,6 @@ mod watch;
 
 pub use access::KubernetesAccess;
 
-use ask::Namespace;
 use pods::{Member, Pod};
 
 /// The running pods of a Kubernetes cluster, chosen by label selectors for each job.
@@ -58,7 +57,7 @@ pub struct KubernetesResolver {
     jobs: Vec<(String, Vec<String>)>,
     port: u16,
     access: KubernetesAccess,
-    namespace: Namespace,
+    namespace: Option<String>,
     retry: RetryPolicy,
     variables: Variables,
 }
@@ -72,7 +71,7 @@ impl KubernetesResolver {
             jobs: Vec::new(),
             port: 8470,
             access: KubernetesAccess::default(),
-            namespace: Namespace::default(),
+            namespace: None,
             retry: RetryPolicy::default(),
             variables: Variables::default(),
         }
@@ -108,14 +107,7 @@ impl KubernetesResolver {
     /// The pods of this namespace only.
     #[must_use]
     pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Namespace::Named(namespace.into());
-        self
-    }
-
-    /// The pods of all namespaces, inside a cluster too.
-    #[must_use]
-    pub fn in_all_namespaces(mut self) -> Self {
-        self.namespace = Namespace::All;
+        self.namespace = Some(namespace.into());
         self
     }
 

@@ -24,7 +24,6 @@ use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
-use failing::Failing;
 use meshwork_accel::{Accelerator, DeviceId, ElementType};
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 use meshwork_collectives::{Group, OperationError, Rank, ReduceOp};
@@ -164,7 +163,7 @@ fn a_device_that_fails_between_portions_ends_the_group_by_name_and_leaves_its_bu
         let told = two(|mut group| {
             let mut buffer = ones(&CpuAccelerator::new(), 1000);
             let fails = group.rank() == Rank::new(1);
-            let accelerator = Failing::after(if fails { calls } else { usize::MAX });
+            let accelerator = failing::breaks_down_after(if fails { calls } else { usize::MAX });
             let mut devices = group.staged_on(&accelerator);
             devices.set_chunk(portions_of(400));
             let error = devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap_err();
@@ -303,12 +302,12 @@ fn a_chunk_comes_from_the_device_while_the_one_before_is_on_its_way_to_another_h
     let loaded = Mutex::new(loaded);
     let mut watched = [
         // The last rank gives its first chunk when the first rank has loaded its second.
-        Failing::watched(move |at| {
+        failing::watched(move |at| {
             if at == 0 {
                 loaded.lock().unwrap().recv_timeout(cuda::PATIENCE).unwrap();
             }
         }),
-        Failing::watched(move |at| {
+        failing::watched(move |at| {
             if at == CHUNK {
                 second_is_loaded.send(()).unwrap();
             }

@@ -9,7 +9,6 @@
 
 use std::env;
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, UdpSocket};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -22,7 +21,7 @@ use meshwork_strategy::{
     Change, Cursor, Error, Fingerprint, MultiWorkerMirroredStrategy, Progress, Snapshot, Training,
     VariableSpec,
 };
-use meshwork_testing::in_threads;
+use meshwork_testing::{free_addresses, in_threads, tf_config};
 
 /// Says to a process that it is a worker, and where checkpoints are.
 const FOLDER: &str = "MESHWORK_TEST_SURVIVORS_IN";
@@ -273,23 +272,17 @@ struct Job {
 
 impl Job {
     fn start(test: &'static str, shard: Shard, workers: usize) -> Self {
-        let held: Vec<_> = (0..workers).map(|_| free()).collect();
         let mut job = Self {
             workers: Vec::new(),
             folder: tempfile::tempdir().unwrap(),
-            addresses: held.iter().map(|(address, ..)| address.clone()).collect(),
+            addresses: free_addresses(workers),
             secret: JobSecret::generate().unwrap(),
             test,
             shard,
             sizes: format!("{workers}:{}", workers + 1),
         };
-        drop(held);
         for rank in 0..workers {
-            let cluster = format!(
-                r#"{{"cluster":{{"worker":{:?}}},"task":{{"type":"worker","index":{rank}}}}}"#,
-                job.addresses
-            );
-            job.start_worker("TF_CONFIG", &cluster);
+            job.start_worker("TF_CONFIG", &tf_config(&job.addresses, rank));
         }
         job
     }
@@ -360,13 +353,6 @@ impl Job {
             assert!(worker.wait().unwrap().success());
         }
     }
-}
-
-/// An address that nobody has, while what is returned beside is kept.
-fn free() -> (String, UdpSocket, Option<TcpListener>) {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
-    (address.to_string(), socket, TcpListener::bind(address).ok())
 }
 
 /// Whether this process is a worker, which has trained then.

@@ -9,6 +9,14 @@ const PORTS: Range<u16> = 16_384..32_768;
 /// Processes that run at the same time look from different ports on.
 const BETWEEN_PROCESSES: u32 = 251;
 
+/// The `TF_CONFIG` of the worker number `index` of those with these addresses.
+#[must_use]
+pub fn tf_config(addresses: &[String], index: usize) -> String {
+    format!(
+        r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#
+    )
+}
+
 /// Addresses of loopback that were free a moment ago, over UDP and TCP, and that no other test of
 /// this process is given.
 ///

@@ -30,7 +30,7 @@ mod slurm;
 mod ssh;
 mod threads;
 
-pub use addresses::free_addresses;
+pub use addresses::{free_addresses, tf_config};
 pub use browser::Browser;
 pub use child::{child, passed};
 pub use etcd::Etcd;

@@ -3,7 +3,6 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
-use crate::{Need, installed};
+use crate::{Need, free_addresses, installed};
 
 /// Daemons that end with this.
 #[derive(Debug)]
@@ -203,7 +202,10 @@ fn configuration(root: &str) -> String {
         .output()
         .expect("a host with a name");
     let host = String::from_utf8_lossy(&host.stdout).trim().to_owned();
-    let mut ports = free_ports(NODES.len() + 1).into_iter();
+    let addresses = free_addresses(NODES.len() + 1);
+    let mut ports = addresses
+        .iter()
+        .filter_map(|address| address.split(':').nth(1));
     let mut port = || ports.next().expect("as many ports as asked for");
     let mut text = format!(
         "ClusterName=meshwork
@@ -246,15 +248,6 @@ NodeName=DEFAULT CPUs=8 RealMemory=1000 Gres=gpu:4 State=UNKNOWN
         text.push_str(&node);
     }
     text + "PartitionName=p Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO\n"
-}
-
-/// Ports that nobody listens on: held all at once, so that they differ, and then let go.
-fn free_ports(count: usize) -> Vec<u16> {
-    let held: Vec<_> = (0..count)
-        .map(|_| TcpListener::bind(("127.0.0.1", 0)).expect("a free port"))
-        .collect();
-    let port = |listener: &TcpListener| listener.local_addr().expect("a bound socket").port();
-    held.iter().map(port).collect()
 }
 
 /// Asks until it is so, which takes the time of the processes that are asked.

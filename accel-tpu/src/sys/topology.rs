@@ -8,7 +8,7 @@ use std::ptr;
 
 use super::api::Plugin;
 use super::args::Args;
-use super::client::{PjrtClient, mlir};
+use super::client::mlir;
 use super::handle::Handle;
 use super::pjrt::*;
 use super::program::PjrtProgram;
@@ -18,16 +18,9 @@ use crate::{AttributeValue, Attributes, CompileOptions, DeviceInfo, Error};
 /// Devices that programs can be compiled for, whether they are there or not.
 #[derive(Debug)]
 pub struct Topology {
-    owner: Owner,
+    handle: Handle<PJRT_TopologyDescription>,
     raw: RawTopology,
     devices: Vec<DeviceInfo>,
-}
-
-/// The owner of the topology, who destroys it.
-#[derive(Debug)]
-enum Owner {
-    Itself(Handle<PJRT_TopologyDescription>),
-    PjrtClient(PjrtClient),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,28 +57,7 @@ impl Topology {
         // SAFETY: the topology is new.
         let handle =
             unsafe { Handle::take(plugin, "PJRT_TopologyDescription_Create", args.topology) }?;
-        Self::of(RawTopology(handle.raw()), Owner::Itself(handle))
-    }
-
-    /// All devices of a client, those of other processes too.
-    ///
-    /// # Errors
-    /// [`Error::NotSupported`], [`Error::Plugin`].
-    pub fn of_client(client: &PjrtClient) -> Result<Self, Error> {
-        let mut args = PJRT_Client_TopologyDescription_Args {
-            client: client.raw(),
-            ..Args::new()
-        };
-        // SAFETY: the client is alive.
-        unsafe { client.plugin().call(&mut args) }?;
-        if args.topology.is_null() {
-            let (function, what) = ("PJRT_Client_TopologyDescription", "topology");
-            return Err(Error::Nothing { function, what });
-        }
-        Self::of(
-            RawTopology(args.topology),
-            Owner::PjrtClient(client.clone()),
-        )
+        Self::of(handle)
     }
 
     /// Its devices, in the plugin's order.
@@ -161,13 +133,13 @@ impl Topology {
         unsafe { PjrtProgram::take(self.plugin(), "PJRT_Compile", args.executable) }
     }
 
-    fn of(raw: RawTopology, owner: Owner) -> Result<Self, Error> {
-        let plugin = owner.plugin();
+    fn of(handle: Handle<PJRT_TopologyDescription>) -> Result<Self, Error> {
+        let (plugin, raw) = (handle.plugin(), RawTopology(handle.raw()));
         let mut args = PJRT_TopologyDescription_GetDeviceDescriptions_Args {
             topology: raw.0,
             ..Args::new()
         };
-        // SAFETY: the topology is alive, as its owner is.
+        // SAFETY: the topology is alive, as its handle is.
         unsafe { plugin.call(&mut args) }?;
         // SAFETY: the list lives as long as the topology.
         let devices = unsafe { read::list(args.descriptions, args.num_descriptions) };
@@ -177,22 +149,13 @@ impl Topology {
             .map(|&device| unsafe { DeviceInfo::read(plugin, device) })
             .collect::<Result<_, _>>()?;
         Ok(Self {
-            owner,
+            handle,
             raw,
             devices,
         })
     }
 
     fn plugin(&self) -> &Plugin {
-        self.owner.plugin()
-    }
-}
-
-impl Owner {
-    fn plugin(&self) -> &Plugin {
-        match self {
-            Self::Itself(handle) => handle.plugin(),
-            Self::PjrtClient(client) => client.plugin(),
-        }
+        self.handle.plugin()
     }
 }

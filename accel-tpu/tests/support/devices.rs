@@ -1,12 +1,28 @@
 //! An accelerator over the CPU, and what its buffers hold.
 
-use meshwork_accel::{Accelerator, DeviceBuffer, DeviceId, Element};
-use meshwork_accel_tpu::{AttributeValue, PjrtAccelerator, PjrtBuffer, PjrtClient, Plugin};
+use std::path::Path;
+
+use meshwork_accel::{Accelerator, DeviceBuffer, DeviceId, Element, LiveBuffers};
+use meshwork_accel_tpu::{AttributeValue, Live, PjrtAccelerator, PjrtBuffer, PjrtClient, Plugin};
+use meshwork_testing::in_threads;
 
 /// So many devices of the CPU.
 pub(crate) fn accelerator(plugin: &Plugin, devices: i64) -> PjrtAccelerator {
     let devices = [("cpu_device_count", AttributeValue::Int(devices))];
     PjrtAccelerator::new(PjrtClient::new(plugin, &devices).unwrap())
+}
+
+/// Each check passes on so many devices, and leaves nothing behind. Each has a plugin of its own,
+/// as all compile at the same time.
+pub(crate) fn hold(file: &Path, devices: i64, checks: &[fn(&PjrtAccelerator)]) {
+    in_threads(checks, |check| {
+        let plugin = Plugin::load(file).unwrap();
+        let all = accelerator(&plugin, devices);
+        check(&all);
+        assert_eq!((all.live_buffers(), plugin.live().buffers), (0, 0));
+        drop(all);
+        assert_eq!(plugin.live(), Live::default());
+    });
 }
 
 /// A buffer on `device` with these elements.

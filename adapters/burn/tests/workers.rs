@@ -19,7 +19,7 @@ use meshwork_strategy::{
     Batch, Checkpoints, CommunicationOptions, Cursor, JobSecret, MultiWorkerMirroredStrategy, Rank,
     ReplicaContext, Snapshot,
 };
-use meshwork_testing::{child, free_addresses, passed};
+use meshwork_testing::{child, free_addresses, passed, tf_config};
 
 #[derive(Module, Debug)]
 struct Network {
@@ -187,12 +187,9 @@ fn in_folder(workers: usize, steps: usize, folder: &Path) -> Vec<Step> {
     let secret = JobSecret::generate().unwrap();
     let addresses = free_addresses(workers);
     let start = |index| -> Child {
-        let cluster = format!(
-            r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#
-        );
         child("one_worker_of_a_job")
             .arg("--nocapture")
-            .env("TF_CONFIG", cluster)
+            .env("TF_CONFIG", tf_config(&addresses, index))
             .env(JobSecret::ENV, secret.to_hex().as_str())
             .env(FOLDER, folder)
             .env(STEPS, steps.to_string())

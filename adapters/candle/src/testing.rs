@@ -1,11 +1,13 @@
 //! Workers that are threads, for tests of several modules: some that meet in memory, and some that
 //! can be lost.
 
-use meshwork_collectives::{Group, TwoMemberPolicy};
+use std::time::Duration;
+
+use meshwork_collectives::{Group, Timeouts, TwoMemberPolicy};
 use meshwork_strategy::{
     CommunicationOptions, JobSecret, JoinMode, MultiWorkerMirroredStrategy, TfConfigResolver,
 };
-use meshwork_testing::{free_addresses, in_threads};
+use meshwork_testing::{free_addresses, in_threads, tf_config};
 
 /// Runs a program on so many workers that meet in memory.
 pub(crate) fn each<R: Send>(
@@ -25,11 +27,12 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn join(&self, worker: usize, entry: JoinMode) -> MultiWorkerMirroredStrategy {
-        let addresses = &self.addresses;
-        let resolver = TfConfigResolver::from_json(format!(
-            r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{worker}}}}}"#
-        ));
-        let options = CommunicationOptions::new().with_pair(TwoMemberPolicy::Chief);
+        let resolver = TfConfigResolver::from_json(tf_config(&self.addresses, worker));
+        // Half of it is waited for who has left a group with an error, while its process lives.
+        let timeouts = Timeouts::default().with_join(Duration::from_secs(10));
+        let options = CommunicationOptions::new()
+            .with_pair(TwoMemberPolicy::Chief)
+            .with_timeouts(timeouts);
         let secret = self.secret.clone();
         MultiWorkerMirroredStrategy::elastic(&resolver, secret, options, entry).unwrap()
     }

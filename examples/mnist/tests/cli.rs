@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use meshwork_strategy::JobSecret;
-use meshwork_testing::free_addresses;
+use meshwork_testing::{free_addresses, tf_config};
 use serde_json::Value;
 
 use digits::{data_folder, logged, losses};
@@ -459,11 +459,8 @@ fn two(folder: &Path, args: [&[&str]; 2]) -> [Output; 2] {
     let secret = JobSecret::generate().expect("random bytes");
     let addresses = free_addresses(2);
     let started = [0, 1].map(|index| {
-        let cluster = format!(
-            r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#
-        );
         command(folder, args[index])
-            .env("TF_CONFIG", cluster)
+            .env("TF_CONFIG", tf_config(&addresses, index))
             .env(JobSecret::ENV, secret.to_hex().as_str())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

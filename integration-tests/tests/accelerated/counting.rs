@@ -1,4 +1,5 @@
-//! A backend that counts its calls, and what crosses between the host and its devices.
+//! A backend that counts its calls, and what crosses between the host and its devices; it may break
+//! down, or be watched.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +12,20 @@ use meshwork_accel::{
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 
 /// The CPU as a backend, how often something crossed, and how often it was asked for anything else.
-#[derive(Debug)]
 pub(crate) struct Counting {
     inner: CpuAccelerator,
+    before: Box<dyn Fn(Crossing) -> Result<(), Error> + Send + Sync>,
     uploads: AtomicUsize,
     downloads: AtomicUsize,
     reductions: AtomicUsize,
     calls: AtomicUsize,
+}
+
+/// What is about to cross, and from which element on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Crossing {
+    Upload,
+    Download(usize),
 }
 
 #[allow(dead_code, reason = "each test file asks for some of the counts")]
@@ -25,11 +33,21 @@ impl Counting {
     pub(crate) fn new(inner: CpuAccelerator) -> Self {
         Self {
             inner,
+            before: Box::new(|_| Ok(())),
             uploads: AtomicUsize::new(0),
             downloads: AtomicUsize::new(0),
             reductions: AtomicUsize::new(0),
             calls: AtomicUsize::new(0),
         }
+    }
+
+    /// Asks before anything crosses, which does not where that fails.
+    pub(crate) fn asking(
+        mut self,
+        before: impl Fn(Crossing) -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Self {
+        self.before = Box::new(before);
+        self
     }
 
     /// How many uploads there were, and how many downloads.
@@ -72,11 +90,13 @@ impl Accelerator for Counting {
     }
 
     fn upload<T: Element>(&self, from: &[T], to: &mut CpuBuffer, at: usize) -> Result<(), Error> {
+        (self.before)(Crossing::Upload)?;
         self.uploads.fetch_add(1, Ordering::Relaxed);
         self.inner.upload(from, to, at)
     }
 
     fn download<T: Element>(&self, from: &CpuBuffer, at: usize, to: &mut [T]) -> Result<(), Error> {
+        (self.before)(Crossing::Download(at))?;
         self.downloads.fetch_add(1, Ordering::Relaxed);
         self.inner.download(from, at, to)
     }

@@ -13,7 +13,7 @@ mod on_devices;
 #[path = "ops/translate.rs"]
 mod translate;
 
-use std::cell::RefCell;
+use std::sync::Mutex;
 
 use meshwork_core::Mesh;
 use meshwork_dtensor::Context;
@@ -69,7 +69,7 @@ pub(crate) fn in_programs(
     case: &Value,
     context: &Context,
     mesh: &Mesh,
-    programs: &RefCell<Programs>,
+    programs: &Mutex<Programs>,
 ) -> Verdict {
     let input = &case["input"];
     let on_mesh = Case::on(input, mesh.clone());
@@ -86,7 +86,7 @@ pub(crate) fn in_programs(
 
 /// How programs differ, on the host and on the CPU's backend.
 fn compare_compiled(input: &Value, answers: &[Answer]) -> Option<String> {
-    let programs = RefCell::default();
+    let programs = Mutex::default();
     let places = [
         on_devices::here().map(|context| (Case::read(input), context)),
         on_devices::on_cpus(input),

@@ -4,10 +4,11 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use meshwork_collectives::Timeouts;
+use meshwork_testing::in_threads;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::worker::{Job, Worker, mlp};
+use crate::worker::{Dice, Job, Worker, mlp};
 
 /// From the death to the end of the last survivor.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -89,7 +90,7 @@ fn a_worker_that_is_stopped_for_longer_than_the_others_wait_is_named() {
 /// Losses and parameters after it are those of a job that nobody disturbs.
 #[test]
 fn a_worker_that_is_stopped_for_seconds_is_waited_for_and_nobody_is_lost() {
-    for transport in ["auto", "quic"] {
+    in_threads(["auto", "quic"], |transport| {
         let (mut workers, process) = stopped(transport, None);
         for seconds in ["2.", "4."] {
             let line = workers[0].reaches("waiting for rank 1 (127.0.0.1:");
@@ -109,12 +110,12 @@ fn a_worker_that_is_stopped_for_seconds_is_waited_for_and_nobody_is_lost() {
             assert!(line.contains(" loss ") && line.contains(" hash "), "{line}");
             assert_eq!(undisturbed.reaches(&later), line);
         }
-    }
+    });
 }
 
 #[test]
 fn a_slow_worker_is_named_in_the_log_long_before_it_is_given_up() {
-    for transport in ["auto", "quic", "tls"] {
+    in_threads(["auto", "quic", "tls"], |transport| {
         let job = Job::new(2).over(transport);
         let more = ["--verbose", "--hold=1:7", "--epochs=1"];
         let commands = [0, 1].map(|rank| job.command(rank, &more));
@@ -122,7 +123,7 @@ fn a_slow_worker_is_named_in_the_log_long_before_it_is_given_up() {
         workers[1].reaches("holding");
         let line = workers[0].reaches("rank 0 waits for rank 1 since ");
         assert!(line.contains("all_reduce #"), "{line}");
-    }
+    });
 }
 
 #[test]
@@ -196,11 +197,11 @@ fn a_death_at_a_random_moment_is_named_by_all_who_had_met() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
     let kills = number("MESHWORK_SOAK").unwrap_or(9);
     let seed = number("MESHWORK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
-    let mut moment = Moments(seed);
+    let mut dice = Dice(seed);
     for (turn, transport) in (0..kills).zip(["auto", "quic", "tls"].into_iter().cycle()) {
-        let victim = moment.below(4);
-        let step = 1 + moment.below(30);
-        let delay = Duration::from_micros(moment.below(3000) as u64);
+        let victim = dice.pick(4);
+        let step = 1 + dice.roll(30);
+        let delay = Duration::from_micros(dice.roll(3000));
         eprintln!("seed {seed}, turn {turn}: rank {victim} after step {step}, over {transport}");
         let job = Job::new(4).over(transport);
         let mut workers = job.start_all(&["--epochs=20"]);
@@ -245,19 +246,6 @@ fn workers_end_when_their_launcher_is_killed() {
 /// A handle that can be read from when the process has ended.
 fn watch(process: i32) -> OwnedFd {
     pidfd_open(Pid::from_raw(process).unwrap(), PidfdFlags::empty()).unwrap()
-}
-
-/// Moments to kill at; a failure prints the seed, which `MESHWORK_SEED` gives.
-struct Moments(u64);
-
-impl Moments {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % limit
-    }
 }
 
 fn kill(process: i32) -> Instant {

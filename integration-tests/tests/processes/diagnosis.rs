@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use meshwork_collectives::diagnosis::{Cause, Diagnosis, Dump, diagnose, trace};
 use meshwork_collectives::{JobSecret, Rank, Timeouts, Transport};
+use meshwork_testing::in_threads;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -141,7 +142,7 @@ fn a_rank_that_makes_another_call_is_found_as_a_mismatch_with_both() {
 
 #[test]
 fn a_rank_that_comes_too_late_is_found_to_be_slow() {
-    for (transport, odd) in [("auto", 0), ("quic", 2)] {
+    in_threads([("auto", 0), ("quic", 2)], |(transport, odd)| {
         let mut scene = Scene::new(transport, odd, &["--at=40:hold"]);
         // The others are more patient than the time that it takes all to begin.
         scene.ranks[odd].reaches("holding");
@@ -151,7 +152,7 @@ fn a_rank_that_comes_too_late_is_found_to_be_slow() {
         }
         scene.ranks[odd].input().unwrap().write_all(b"\n").unwrap();
         blames(&scene.found(&[]), "slow rank", odd);
-    }
+    });
 }
 
 #[test]
@@ -166,13 +167,13 @@ fn a_rank_that_is_killed_is_found_dead() {
 
 #[test]
 fn a_rank_that_is_stopped_is_found_dead_by_its_silence() {
-    for (transport, odd) in [("auto", 2), ("quic", 0)] {
+    in_threads([("auto", 2), ("quic", 0)], |(transport, odd)| {
         let mut scene = Scene::new(transport, odd, &[]);
         scene.all_reach("reached step");
         let process = i32::try_from(scene.ranks[odd].id()).unwrap();
         kill_process(Pid::from_raw(process).unwrap(), Signal::STOP).unwrap();
         blames(&scene.found(&[odd]), "dead rank", odd);
-    }
+    });
 }
 
 #[test]

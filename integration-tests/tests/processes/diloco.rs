@@ -10,7 +10,7 @@ use std::process::Command;
 use meshwork_collectives::{Timeouts, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::worker::{Ended, Worker};
+use crate::worker::{Calm, Dice, Ended, Worker};
 
 const WORKERS: usize = 4;
 
@@ -24,17 +24,22 @@ struct Job {
     /// Where the training is.
     step: u64,
     dice: Dice,
+    calm: Calm,
 }
 
 impl Job {
     fn start(transport: &str, more: &[&str]) -> Self {
+        Self::start_patient(transport, more, "20")
+    }
+
+    fn start_patient(transport: &str, more: &[&str], join: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_diloco"));
         command
             .arg(format!("--elastic={WORKERS}"))
             .args(more)
             .env_remove("TF_CONFIG")
             .env_remove("MESHWORK_JOB_SECRET")
-            .env(Timeouts::JOIN_ENV, "20")
+            .env(Timeouts::JOIN_ENV, join)
             .env(Transport::ENV, transport)
             .env("RUST_BACKTRACE", "1");
         Self {
@@ -43,6 +48,19 @@ impl Job {
             agreed: BTreeMap::new(),
             step: 0,
             dice: Dice(11),
+            calm: Calm::new(),
+        }
+    }
+
+    /// One of so many steps, which are slow until the end is waited for.
+    fn start_slow(transport: &str, steps: u64, more: &[&str]) -> Self {
+        let calm = Calm::new();
+        let mut all = calm.awaited().to_vec();
+        all.push(format!("--steps={steps}"));
+        let all = all.iter().map(String::as_str).chain(more.iter().copied());
+        Self {
+            calm,
+            ..Self::start(transport, &all.collect::<Vec<_>>())
         }
     }
 
@@ -97,7 +115,7 @@ impl Job {
             for _ in 0..self.dice.roll(12) {
                 self.read();
             }
-            let place = usize::try_from(self.dice.roll(WORKERS as u64)).unwrap();
+            let place = self.dice.pick(WORKERS);
             let (process, _) = self.places[place].take().unwrap();
             let _ = kill_process(Pid::from_raw(process).unwrap(), Signal::KILL);
             self.read_until(Self::is_whole);
@@ -107,8 +125,8 @@ impl Job {
     /// Reads to the end, at which all workers that are left have the same.
     #[track_caller]
     fn end(mut self, steps: u64) {
-        let launcher = std::mem::replace(&mut self.launcher, Worker::start(Command::new("true")));
-        let ended = launcher.end();
+        self.calm.comes();
+        let ended = self.launcher.ended();
         ended.lines.iter().for_each(|line| self.hear(line));
         assert!(ended.status.success(), "{:?}", ended.lines);
         for (step, hashes) in &self.agreed {
@@ -149,15 +167,14 @@ fn kills(few: usize) -> usize {
 
 /// Long enough for a worker that is killed to come back and for all to go on, each time.
 fn steps(kills: usize) -> u64 {
-    4000 * (kills as u64 + 1)
+    500 * (kills as u64 + 1)
 }
 
 #[test]
 fn workers_are_killed_and_come_back_and_nobody_else_loses_a_step() {
     let kills = kills(4);
     let steps = steps(kills);
-    let length = steps.to_string();
-    let mut job = Job::start("quic", &["--measure-links", "--steps", &length]);
+    let mut job = Job::start_slow("quic", steps, &["--measure-links"]);
     job.suffer(kills);
     job.end(steps);
 }
@@ -167,8 +184,7 @@ fn the_same_while_compressed_parts_are_under_way() {
     let kills = kills(4);
     let steps = steps(kills);
     let streaming = ["--fragments=3", "--delay=9", "--compress"];
-    let length = ["--steps", &steps.to_string()];
-    let mut job = Job::start("auto", &[&streaming[..], &length].concat());
+    let mut job = Job::start_slow("auto", steps, &streaming);
     job.suffer(kills);
     job.end(steps);
 }
@@ -176,7 +192,7 @@ fn the_same_while_compressed_parts_are_under_way() {
 #[test]
 fn a_newcomer_with_another_model_is_refused_by_name_and_the_others_train_on() {
     let steps = steps(2);
-    let mut job = Job::start("auto", &["--odd-once", "--steps", &steps.to_string()]);
+    let mut job = Job::start_slow("auto", steps, &["--odd-once"]);
     job.suffer(0);
     let (process, _) = job.places[2].take().unwrap();
     let _ = kill_process(Pid::from_raw(process).unwrap(), Signal::KILL);
@@ -249,19 +265,6 @@ impl Fate {
     }
 }
 
-/// Knuth's linear congruence: the same numbers for the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
 /// Inner steps of a training in which one worker is killed.
 const SHORT: u64 = 400;
 /// How far it may end from where an undisturbed one does: 3 % of the 2 that are to be learned. What
@@ -279,8 +282,8 @@ fn short_training(more: &[&str], fate: Option<&Fate>) -> f32 {
         &death.as_deref().into_iter().collect::<Vec<_>>(),
     ]
     .concat();
-    let job = Job::start("auto", &all);
-    let ended = job.launcher.end();
+    // So long whoever comes back waits for others, who may have ended meanwhile.
+    let ended = Job::start_patient("auto", &all, "6").launcher.ended();
     let seed = fate.map(|fate| fate.seed);
     assert!(ended.status.success(), "seed {seed:?}: {:?}", ended.lines);
     let died = ended
@@ -300,10 +303,10 @@ fn one_is_killed_and_the_others_end_where_they_would_have(more: &[&str]) {
         let fate = Fate::drawn(seed);
         let far = short_training(more, Some(&fate));
         let apart = (far - undisturbed).abs();
+        let argument = fate.argument();
         assert!(
             apart <= BOUND,
-            "seed {seed}, {}: {far} from its goal, undisturbed {undisturbed}",
-            fate.argument()
+            "seed {seed}, {argument}: {far} from its goal, undisturbed {undisturbed}"
         );
     }
 }

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use meshwork_cluster_resolver::EtcdMembers;
 use meshwork_collectives::{GroupConfig, JobSecret, Transport};
-use meshwork_testing::{Etcd, Need};
+use meshwork_testing::{Etcd, Need, in_threads};
 
 use crate::training::{Story, result, trainer, undisturbed};
-use crate::worker::{HANG, Worker, free_addresses, over, tf_config};
+use crate::worker::{Calm, HANG, Worker, free_addresses, over, tf_config};
 
 /// A job of the elastic test program that begins with some members and may come to have more.
 struct Job {
@@ -205,13 +205,14 @@ fn all_read_until(all: &mut [Trainee], story: &mut Story, workers: usize) {
 
 #[test]
 fn a_training_grows_from_two_workers_to_five_and_shrinks_to_two_with_each_sample_once_an_epoch() {
-    const EPOCHS: u64 = 500;
-    for transport in ["auto", "quic"] {
+    const EPOCHS: u64 = 100;
+    in_threads(["auto", "quic"], |transport| {
+        let calm = Calm::new();
         let (addresses, secret) = (free_addresses(2), JobSecret::generate().unwrap());
         let command = || {
             let mut command = trainer(EPOCHS);
             command
-                .arg("--pause=1000")
+                .args(calm.awaited())
                 .env(Transport::ENV, transport)
                 .env(GroupConfig::WORKERS_ENV, "2:5")
                 .env(JobSecret::ENV, secret.to_hex().as_str());
@@ -242,6 +243,7 @@ fn a_training_grows_from_two_workers_to_five_and_shrinks_to_two_with_each_sample
             gone.end().lines.iter().for_each(|line| story.hear(line));
             all_read_until(&mut all, &mut story, left);
         }
+        calm.comes();
         let ends: Vec<_> = all
             .into_iter()
             .map(|trainee| trainee.worker.end())
@@ -257,7 +259,7 @@ fn a_training_grows_from_two_workers_to_five_and_shrinks_to_two_with_each_sample
             "{accuracy}, {expected}"
         );
         story.check(EPOCHS);
-    }
+    });
 }
 
 /// It is killed when the newcomer has begun to take the state over, of three that give it.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use meshwork_collectives::Timeouts;
-use meshwork_testing::Need;
+use meshwork_testing::{Need, in_threads};
 
 use crate::namespaces::Namespaces;
 use crate::worker::{Job, Worker};
@@ -17,9 +17,19 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// How it is told that nobody was heard of, and for how long.
 const SILENCE: &str = "nothing was heard of it for ";
 
+/// So many networks of three hosts.
+#[track_caller]
+fn networks(count: usize) -> Option<Vec<Namespaces>> {
+    let all = (0..count).map(|_| Namespaces::new(3));
+    Need::Namespaces.or_skip(all.collect::<Result<_, _>>())
+}
+
 /// Three workers, each on a host of its own, all in the middle of their training.
-fn start(transport: &'static str, patience: Option<Duration>) -> Option<(Namespaces, Vec<Worker>)> {
-    let namespaces = Need::Namespaces.or_skip(Namespaces::new(3))?;
+fn start(
+    namespaces: &Namespaces,
+    transport: &'static str,
+    patience: Option<Duration>,
+) -> Vec<Worker> {
     let mut job = Job::new(3).over(transport);
     job.addresses = namespaces.addresses();
     let start = |rank| {
@@ -33,7 +43,7 @@ fn start(transport: &'static str, patience: Option<Duration>) -> Option<(Namespa
     for worker in &mut workers {
         worker.reaches("step 3 ");
     }
-    Some((namespaces, workers))
+    workers
 }
 
 /// The line that a worker has ended with, and how long after this.
@@ -62,9 +72,8 @@ fn lost(line: &str) -> (usize, Duration) {
 fn the_end_of_the_only_process_of_a_host_is_told_long_before_the_patience_is_over() {
     for transport in ["quic", "tls"] {
         for victim in 0..3 {
-            let Some((_namespaces, mut workers)) = start(transport, None) else {
-                return;
-            };
+            let Some(networks) = networks(1) else { return };
+            let mut workers = start(&networks[0], transport, None);
             let died = workers[victim].kill();
             drop(workers.remove(victim));
             for worker in workers {
@@ -81,24 +90,25 @@ fn the_end_of_the_only_process_of_a_host_is_told_long_before_the_patience_is_ove
 /// Nothing says whether the process lives, neither the ends of a link that has lost its carrier.
 #[test]
 fn a_host_that_is_cut_off_is_given_up_when_the_patience_is_over_and_not_before() {
-    for transport in ["quic", "tls"] {
-        for cut in [Namespaces::unplug, Namespaces::cut] {
-            let Some((namespaces, workers)) = start(transport, Some(PATIENCE)) else {
-                return;
-            };
-            let (began, victim) = (Instant::now(), 1);
-            cut(&namespaces, victim).unwrap();
-            for (rank, worker) in workers.into_iter().enumerate() {
-                let (line, took) = error_of(worker, began);
-                let (named, silence) = lost(&line);
-                assert!(silence >= PATIENCE, "{line}");
-                match rank == victim {
-                    // It cannot tell from whom it is cut off.
-                    true => assert_ne!(named, victim, "{line}"),
-                    false => assert_eq!(named, victim, "{line}"),
-                }
-                println!("{transport}, rank {victim} cut off, rank {rank} told after {took:.1?}");
+    let cuts = [Namespaces::unplug, Namespaces::cut];
+    let cases = ["quic", "tls"]
+        .into_iter()
+        .flat_map(|transport| cuts.map(|cut| (transport, cut)));
+    let Some(networks) = networks(4) else { return };
+    in_threads(cases.zip(&networks), |((transport, cut), namespaces)| {
+        let workers = start(namespaces, transport, Some(PATIENCE));
+        let (began, victim) = (Instant::now(), 1);
+        cut(namespaces, victim).unwrap();
+        for (rank, worker) in workers.into_iter().enumerate() {
+            let (line, took) = error_of(worker, began);
+            let (named, silence) = lost(&line);
+            assert!(silence >= PATIENCE, "{line}");
+            match rank == victim {
+                // It cannot tell from whom it is cut off.
+                true => assert_ne!(named, victim, "{line}"),
+                false => assert_eq!(named, victim, "{line}"),
             }
+            println!("{transport}, rank {victim} cut off, rank {rank} told after {took:.1?}");
         }
-    }
+    });
 }

@@ -7,7 +7,7 @@ use std::env;
 use std::path::Path;
 
 use meshwork_collectives::{JobSecret, Timeouts};
-use meshwork_testing::Need;
+use meshwork_testing::{Need, in_threads};
 
 use crate::namespaces::Namespaces;
 use crate::worker::{Worker, over, tf_config};
@@ -53,20 +53,27 @@ fn a_link_that_drops_for_less_than_the_patience_changes_nothing() {
         Err(_) => (15, 2),
     };
     let streaming = ["--compress", "--fragments=4", "--delay=5"];
-    for (transport, more) in [("quic", &[][..]), ("tls", &[]), ("quic", &streaming)] {
-        let ended = [false, true].map(|is_cut| {
-            let namespaces = Need::Namespaces.or_skip(Namespaces::new(2))?;
-            let mut workers = start(&namespaces, transport, patience, more);
-            if is_cut {
-                workers[0].reaches("step 20 ");
-                namespaces.unplug(1).unwrap();
-                for _ in 0..told {
-                    workers[0].reaches("nothing was heard for ");
-                }
-                namespaces.plug_in(1).unwrap();
+    let pairs = || [Namespaces::new(2), Namespaces::new(2)];
+    let networks = [pairs(), pairs(), pairs()].into_iter().flatten();
+    let Some(networks) = Need::Namespaces.or_skip(networks.collect::<Result<Vec<_>, _>>()) else {
+        return;
+    };
+    let kinds = [("quic", &[][..]), ("tls", &[]), ("quic", &streaming)];
+    let cases = kinds.iter().flat_map(|kind| [(kind, false), (kind, true)]);
+    // All at once, as most of it is waiting.
+    let ended = in_threads(cases.zip(&networks), |((kind, is_cut), namespaces)| {
+        let mut workers = start(namespaces, kind.0, patience, kind.1);
+        if is_cut {
+            workers[0].reaches("step 20 ");
+            namespaces.unplug(1).unwrap();
+            for _ in 0..told {
+                workers[0].reaches("nothing was heard for ");
             }
-            Some(result(workers))
-        });
-        assert_eq!(ended[0], ended[1], "{transport} {more:?}");
+            namespaces.plug_in(1).unwrap();
+        }
+        result(workers)
+    });
+    for (pair, kind) in ended.chunks(2).zip(kinds) {
+        assert_eq!(pair[0], pair[1], "{kind:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use meshwork_collectives::{
     GroupConfig, JobSecret, Relay, RelayLimits, RelayToken, Timeouts, Transport,
 };
-use meshwork_testing::Need;
+use meshwork_testing::{Need, in_threads};
 
 use crate::namespaces::Namespaces;
 use crate::worker::{Ended, Worker, tf_config};
@@ -133,83 +133,95 @@ const LARGE: [&str; 2] = ["--steps=100", "--parameters=1000000"];
 /// One of 2 MB among three takes longer.
 const LARGE_FOR_THREE: [&str; 2] = ["--steps=80", "--parameters=500000"];
 
-fn slow(workers: usize) -> Option<Namespaces> {
-    let all = u32::try_from(workers).unwrap();
-    let namespaces = Need::Namespaces.or_skip(Namespaces::new(all))?;
-    for rank in 0..workers {
-        namespaces.limit(rank, 16).unwrap();
+/// So many networks, as exchanges over slow links are waits that pass at the same time.
+#[track_caller]
+fn networks(count: usize, workers: u32) -> Option<Vec<Namespaces>> {
+    let all = (0..count).map(|_| Namespaces::new(workers));
+    Need::Namespaces.or_skip(all.collect::<Result<_, _>>())
+}
+
+/// The same with slow links.
+#[track_caller]
+fn slow(count: usize, workers: u32) -> Option<Vec<Namespaces>> {
+    let networks = networks(count, workers)?;
+    for namespaces in &networks {
+        for rank in 0..namespaces.addresses().len() {
+            namespaces.limit(rank, 16).unwrap();
+        }
     }
-    Some(namespaces)
+    Some(networks)
 }
 
 #[test]
 fn a_worker_that_gets_another_address_in_the_middle_of_an_exchange_ends_it() {
-    for second in ["10.0.0.2:4000", NOWHERE] {
-        let Some(namespaces) = slow(2) else { return };
-        let job = Job::new(&namespaces).with_address(1, second);
+    let seconds = ["10.0.0.2:4000", NOWHERE];
+    let Some(networks) = slow(2, 2) else { return };
+    in_threads(seconds.iter().zip(&networks), |(second, namespaces)| {
+        let job = Job::new(namespaces).with_address(1, second);
         let mut workers = job.workers(&LARGE);
-        moves(&namespaces, &mut workers[1], 1);
+        moves(namespaces, &mut workers[1], 1);
         end_alike(workers);
-    }
+    });
 }
 
 /// The first is dialled by both others, and the second by one.
 #[test]
 fn a_worker_that_others_have_dialled_gets_another_address_and_ends_the_exchange() {
-    for rank in [0, 1] {
-        let Some(namespaces) = slow(3) else { return };
-        let mut workers = Job::new(&namespaces).workers(&LARGE_FOR_THREE);
-        moves(&namespaces, &mut workers[rank], rank);
+    let Some(networks) = slow(2, 3) else { return };
+    in_threads([0, 1].into_iter().zip(&networks), |(rank, namespaces)| {
+        let mut workers = Job::new(namespaces).workers(&LARGE_FOR_THREE);
+        moves(namespaces, &mut workers[rank], rank);
         end_alike(workers);
-    }
+    });
 }
 
 #[test]
 fn a_worker_that_has_moved_goes_on_with_those_who_are_left_of_three() {
-    for lost in [0, 2] {
-        let Some(namespaces) = slow(3) else { return };
+    let Some(networks) = slow(2, 3) else { return };
+    in_threads([0, 2].into_iter().zip(&networks), |(lost, namespaces)| {
         let small = ["--steps=120", "--parameters=200000"];
-        let mut workers = Job::new(&namespaces).workers(&small);
+        let mut workers = Job::new(namespaces).workers(&small);
         workers[1].reaches("step 20 ");
-        moves_to(&namespaces, 1, 12);
+        moves_to(namespaces, 1, 12);
         workers[1].reaches("step 60 ");
         workers.remove(lost).kill();
         end_alike(workers);
-    }
+    });
 }
 
 /// The third does not reach the second, whether it knows where that is or not.
 #[test]
 fn a_worker_that_is_reached_by_a_relay_gets_another_address_and_ends_the_exchange() {
-    for second in ["10.0.0.2:4000", NOWHERE] {
-        let Some(namespaces) = slow(3) else { return };
+    let seconds = ["10.0.0.2:4000", NOWHERE];
+    let Some(networks) = slow(2, 3) else { return };
+    in_threads(seconds.iter().zip(&networks), |(second, namespaces)| {
         let wall = "route add blackhole 10.0.0.2/32\n";
         namespaces.change(2, wall).unwrap();
-        let job = Job::new(&namespaces).with_address(1, second);
+        let job = Job::new(namespaces).with_address(1, second);
         let (job, mut relay) = job.by_relay();
         let mut workers = job.workers(&LARGE_FOR_THREE);
         workers[2].reaches("is not reached directly");
-        moves(&namespaces, &mut workers[1], 1);
+        moves(namespaces, &mut workers[1], 1);
         relay.reaches("member 1 is at 10.0.0.14:");
         end_alike(workers);
-    }
+    });
 }
 
 #[test]
 fn links_that_are_ten_times_slower_in_one_direction_carry_exchanges_of_every_kind() {
-    for more in [
-        &["--steps=40"][..],
-        &["--steps=40", "--compress", "--fragments=3", "--delay=9"],
-        &["--steps=40", "--measure-links"],
-    ] {
-        for slow in [0, 1] {
-            let Some(namespaces) = Need::Namespaces.or_skip(Namespaces::new(2)) else {
-                return;
-            };
-            namespaces.limit(slow, 4).unwrap();
-            namespaces.limit(1 - slow, 40).unwrap();
-            let more = [more, &["--parameters=200000"]].concat();
-            end_alike(Job::new(&namespaces).workers(&more));
-        }
-    }
+    let kinds = [
+        &[][..],
+        &["--compress", "--fragments=3", "--delay=9"],
+        &["--measure-links"],
+    ];
+    let Some(networks) = networks(2 * kinds.len(), 2) else {
+        return;
+    };
+    let cases = kinds.iter().flat_map(|kind| [(kind, 0), (kind, 1)]);
+    in_threads(cases.zip(&networks), |((kind, slow), namespaces)| {
+        namespaces.limit(slow, 4).unwrap();
+        namespaces.limit(1 - slow, 40).unwrap();
+        let more = [kind, &["--steps=40", "--parameters=200000"][..]].concat();
+        end_alike(Job::new(namespaces).workers(&more));
+    });
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use meshwork_testing::Need;
+use meshwork_testing::{Need, in_threads};
 
 /// What a clean soak of so many faults prints.
 #[track_caller]
@@ -30,9 +30,9 @@ fn jobs_through_memory_end_at_every_fault_with_the_right_name() {
 
 #[test]
 fn jobs_over_the_network_end_at_every_fault_with_the_right_name() {
-    for transport in ["quic", "tls"] {
+    in_threads(["quic", "tls"], |transport| {
         soaks(transport, "5", &[&FATAL[..], &["--cut-every=5"]].concat());
-    }
+    });
 }
 
 #[test]
@@ -57,10 +57,10 @@ fn a_rank_that_was_stopped_and_continues_writes_to_nobodys_memory_and_another_ta
         "--buffers=registered",
         "--elements=4194304",
     ];
-    for transport in ["shm", "tls"] {
+    in_threads(["shm", "tls"], |transport| {
         let text = soaks(transport, "3", &more);
         assert!(text.contains("pauses: detection"), "{text}");
-    }
+    });
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use meshwork_collectives::Transport;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::worker::{Ended, Worker};
+use crate::worker::{Calm, Dice, Ended, Worker};
 
 const WORKERS: usize = 3;
 const SAMPLES: usize = 480;
@@ -25,7 +25,8 @@ struct Job {
     /// By member id.
     workers: Vec<Seen>,
     story: Story,
-    dice: u64,
+    dice: Dice,
+    calm: Calm,
 }
 
 /// What is known of the worker with a member id.
@@ -51,14 +52,21 @@ impl Job {
         let mut command = trainer(epochs);
         command
             .arg(format!("--elastic=2:{WORKERS}"))
-            .args(["--pause=1000", "--restarts=1000"])
+            .arg("--restarts=1000")
             .args(more)
             .env(Transport::ENV, transport);
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
+        let calm = Calm::new();
+        command.args(calm.awaited());
         Self {
             launcher: Worker::start_merged(command),
             workers: vec![Seen::default(); WORKERS],
             story: Story::default(),
-            dice: 7,
+            dice: Dice(7),
+            calm,
         }
     }
 
@@ -131,15 +139,6 @@ impl Job {
             .unwrap()
     }
 
-    /// A number below `bound`, the same each time (Knuth's linear congruence).
-    fn roll(&mut self, bound: u64) -> u64 {
-        self.dice = self
-            .dice
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.dice >> 33) % bound
-    }
-
     /// Kills the chief first, then any, each at a random step of a whole group, and waits until the
     /// group is whole again.
     #[track_caller]
@@ -148,9 +147,9 @@ impl Job {
         for turn in 0..kills {
             let seat = match turn {
                 0 => self.member_id_of_the_chief(),
-                _ => usize::try_from(self.roll(WORKERS as u64)).unwrap(),
+                _ => self.dice.pick(WORKERS),
             };
-            let at = self.workers[seat].made + self.roll(40);
+            let at = self.workers[seat].made + self.dice.roll(20);
             self.read_until(|job| job.workers[seat].made >= at);
             self.kill(seat);
             self.read_until(Self::is_whole);
@@ -160,19 +159,12 @@ impl Job {
     /// Reads to the end: all workers end equal, and everything adds up.
     #[track_caller]
     fn end(mut self, epochs: u64) -> (f64, Story) {
-        let ended = self.launcher.end();
-        let mut story = std::mem::take(&mut self.story);
-        let mut reader = Self {
-            launcher: Worker::start(Command::new("true")),
-            workers: self.workers,
-            story: Story::default(),
-            dice: 0,
-        };
-        std::mem::swap(&mut reader.story, &mut story);
-        ended.lines.iter().for_each(|line| reader.hear(line));
+        self.calm.comes();
+        let ended = self.launcher.ended();
+        ended.lines.iter().for_each(|line| self.hear(line));
         assert!(ended.status.success(), "{:?}", ended.lines.last());
-        reader.story.check(epochs);
-        (result(&ended), reader.story)
+        self.story.check(epochs);
+        (result(&ended), self.story)
     }
 }
 
@@ -283,60 +275,50 @@ fn survives(transport: &str, kills: usize, epochs: u64, more: &[&str]) {
 #[test]
 fn workers_are_killed_and_come_back_and_the_training_ends_as_without_faults() {
     let kills = env::var("MESHWORK_SOAK").map_or(4, |kills| kills.parse().unwrap());
-    survives("auto", kills, 250 * kills as u64, &[]);
+    survives("auto", kills, 50 * kills as u64, &[]);
 }
 
 #[test]
 fn the_same_over_quic_and_with_two_replicas_in_each_worker() {
-    survives("quic", 2, 500, &["--replicas=2"]);
+    survives("quic", 2, 100, &["--replicas=2"]);
 }
 
 #[test]
 fn a_newcomer_with_another_model_is_refused_by_name_and_the_others_train_on() {
-    let mut job = Job::start(600, "auto", &["--odd-once"]);
+    let mut job = Job::start(60, "auto", &["--odd-once"]);
     job.read_until(Job::is_whole);
     job.kill(1);
     while !job.read().contains("weight of shape [17, 10]") {}
     // Its next life is like the others.
     job.read_until(Job::is_whole);
-    job.end(600);
+    job.end(60);
 }
 
 #[test]
 fn a_worker_that_fails_by_itself_costs_its_step_only() {
-    let mut job = Job::start(300, "auto", &["--fails-before=50"]);
+    let mut job = Job::start(60, "auto", &["--fails-before=50"]);
     while !job
         .read()
         .contains("ended the group: its data cannot be read")
     {}
     job.read_until(Job::is_whole);
-    job.end(300);
+    job.end(60);
 }
 
 #[test]
 fn a_worker_that_is_lost_before_all_have_met_comes_in_later() {
     for (place, transport) in [("0", "auto"), ("2", "quic")] {
-        let mut job = Job::start(300, transport, &["--fails-first", place]);
+        let mut job = Job::start(40, transport, &["--fails-first", place]);
         job.read_until(Job::is_whole);
-        job.end(300);
+        job.end(40);
     }
 }
 
 #[test]
 fn a_run_with_too_few_workers_left_ends_and_names_those_that_are_lost() {
     let mut command = trainer(100_000);
-    command.args([
-        "--elastic=3:3",
-        "--restarts=2",
-        "--fail-again",
-        "--pause=1000",
-    ]);
-    let mut job = Job {
-        launcher: Worker::start_merged(command),
-        workers: vec![Seen::default(); WORKERS],
-        story: Story::default(),
-        dice: 0,
-    };
+    command.args(["--elastic=3:3", "--restarts=2", "--fail-again"]);
+    let mut job = Job::of(command);
     job.read_until(Job::is_whole);
     job.kill(1);
     let ended = job.launcher.end();

@@ -1,5 +1,6 @@
 //! Worker processes under a test's control.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -7,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use meshwork_collectives::{DataTransport, JobSecret, Transport};
-pub(crate) use meshwork_testing::free_addresses;
+pub(crate) use meshwork_testing::{free_addresses, tf_config};
+use tempfile::TempDir;
 
 /// Beyond any time a correct program takes; a test that waits this long has found a hang.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
@@ -31,6 +33,46 @@ pub(crate) fn over<'a>(worker: &'a mut Command, transport: &str) -> &'a mut Comm
     worker
         .env(Transport::ENV, transport)
         .env(DataTransport::ENV, carrier)
+}
+
+/// Tells a training that nobody will disturb it any more: until then its steps take long, so that
+/// it has not ended before all that a test does to it is done.
+pub(crate) struct Calm(TempDir);
+
+impl Calm {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// The arguments of a worker that waits for it.
+    pub(crate) fn awaited(&self) -> [String; 2] {
+        let file = self.0.path().join("calm");
+        let until = format!("--pause-until={}", file.display());
+        ["--pause=10000".to_owned(), until]
+    }
+
+    pub(crate) fn comes(&self) {
+        fs::write(self.0.path().join("calm"), []).unwrap();
+    }
+}
+
+/// Knuth's linear congruence: the same numbers for the same seed.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    /// A number below `bound`.
+    pub(crate) fn roll(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    /// A place in a list of so many.
+    pub(crate) fn pick(&mut self, len: usize) -> usize {
+        usize::try_from(self.roll(len as u64)).unwrap()
+    }
 }
 
 /// How a process ended.
@@ -87,12 +129,6 @@ impl Job {
             .map(|index| self.start(index, args))
             .collect()
     }
-}
-
-pub(crate) fn tf_config(addresses: &[String], index: usize) -> String {
-    format!(
-        r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#
-    )
 }
 
 /// The test worker without a job: nothing of this process's environment may reach it.
@@ -194,6 +230,12 @@ impl Worker {
     /// Waits for its end, which may take long as long as it prints something now and then.
     #[track_caller]
     pub(crate) fn end(mut self) -> Ended {
+        self.ended()
+    }
+
+    /// As [`end`](Self::end), of one that something else has.
+    #[track_caller]
+    pub(crate) fn ended(&mut self) -> Ended {
         let deadline = Instant::now() + LONGEST;
         // Its standard output ends with it: a wait that needs no polling.
         let mut lines = Vec::new();

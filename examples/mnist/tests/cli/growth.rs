@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 use meshwork_strategy::JobSecret;
-use meshwork_testing::free_addresses;
+use meshwork_testing::{free_addresses, tf_config};
 use serde_json::Value;
 
 /// The digits that come with the example, of which each batch has another loss.
@@ -90,12 +90,7 @@ fn two_workers_become_five_and_two_again_with_the_losses_of_one() {
         }
         Worker::start(&mut command)
     };
-    let founder = |log, index| {
-        let cluster = format!(
-            r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#
-        );
-        worker(log, "TF_CONFIG", &cluster)
-    };
+    let founder = |log, index| worker(log, "TF_CONFIG", &tf_config(&addresses, index));
     let newcomer = || worker("other.json", "MESHWORK_SEEDS", &addresses[0]);
 
     let mut chief = founder("chief.json", 0);

@@ -17,6 +17,7 @@ mod quorum;
 use std::fmt::Display;
 use std::io::Write;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,9 @@ struct Args {
     /// Microseconds that an inner step takes
     #[arg(long, default_value_t = 500)]
     pause: u64,
+    /// A file: once it is there, inner steps take no time
+    #[arg(long)]
+    pause_until: Option<PathBuf>,
     /// Parameters of the model, in tensors of very different sizes
     #[arg(long, default_value_t = 8100)]
     parameters: usize,
@@ -71,6 +75,15 @@ struct Args {
     /// The end of one worker's first life: worker:step:inner|exchange|behind:turns
     #[arg(long)]
     death: Option<Death>,
+}
+
+impl Args {
+    fn pause(&self) -> Duration {
+        match self.pause_until.as_ref().is_some_and(|file| file.exists()) {
+            true => Duration::ZERO,
+            false => Duration::from_micros(self.pause),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -149,7 +162,7 @@ fn train(args: &Args) -> Result<(), Error> {
         let next = outer.steps() + 1;
         Death::comes(death, next, Where::Inner);
         let workers = u32::try_from(strategy.num_replicas_in_sync()).expect("ranks have 32 bits");
-        inner_step(&mut own, strategy.rank(), workers, args.pause);
+        inner_step(&mut own, strategy.rank(), workers, args.pause());
         made += 1;
         let before = Instant::now();
         Death::comes(death, next, Where::Exchange);
@@ -180,11 +193,11 @@ fn train(args: &Args) -> Result<(), Error> {
 }
 
 /// Towards a goal that is 3 on average, as each worker has samples of its own.
-fn inner_step(own: &mut [f32], rank: Rank, workers: u32, pause: u64) {
+fn inner_step(own: &mut [f32], rank: Rank, workers: u32, pause: Duration) {
     let middle = (workers - 1) as f32 / 2.0;
     let goal = 3.0 + 0.1 * (rank.number() as f32 - middle);
     for one in own {
         *one -= 0.02 * (*one - goal);
     }
-    std::thread::sleep(Duration::from_micros(pause));
+    std::thread::sleep(pause);
 }

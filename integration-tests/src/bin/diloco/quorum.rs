@@ -12,7 +12,7 @@ use crate::death::{Death, Where};
 use crate::{Args, inner_step, lengths, settings};
 
 /// How many times as long.
-const SLOWER: u64 = 40;
+const SLOWER: u32 = 40;
 const PATIENCE: Duration = Duration::from_millis(5);
 
 pub(crate) fn train(args: &Args, workers: NonZeroUsize) -> Result<(), Error> {
@@ -31,8 +31,8 @@ pub(crate) fn train(args: &Args, workers: NonZeroUsize) -> Result<(), Error> {
     while outer.steps() < args.steps {
         let (rank, workers) = (outer.rank(), outer.workers());
         let pause = match rank.number() + 1 == workers {
-            true => SLOWER * args.pause,
-            false => args.pause,
+            true => SLOWER * args.pause(),
+            false => args.pause(),
         };
         let step = outer.steps() + 1;
         Death::comes(death, step, Where::Inner);

@@ -1,5 +1,6 @@
 //! Arguments of `trainer`, among them at which moment which worker is to fail.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ pub(crate) struct Args {
     /// Microseconds that a step takes besides
     #[arg(long, default_value_t = 0)]
     pause: u64,
+    /// A file: once it is there, steps take no time besides
+    #[arg(long)]
+    pause_until: Option<PathBuf>,
     /// Numbers in the state besides, which are lent
     #[arg(long, default_value_t = 0)]
     ballast: usize,
@@ -81,7 +85,10 @@ impl Args {
     }
 
     pub(crate) fn pause(&self) -> Duration {
-        Duration::from_micros(self.pause)
+        match self.pause_until.as_ref().is_some_and(|file| file.exists()) {
+            true => Duration::ZERO,
+            false => Duration::from_micros(self.pause),
+        }
     }
 
     /// Other numbers in each process.

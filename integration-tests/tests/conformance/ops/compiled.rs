@@ -1,7 +1,7 @@
 //! The same functions in compiled programs, which are traced in a first call and carried out in a
 //! second.
 
-use std::cell::RefCell;
+use std::sync::Mutex;
 
 use meshwork_dtensor::{Context, DTensor, Error, compile};
 
@@ -30,7 +30,7 @@ pub(super) fn compare(
     case: &Case,
     context: &Context,
     answers: &[Answer],
-    programs: &RefCell<Programs>,
+    programs: &Mutex<Programs>,
 ) -> Option<String> {
     let problem = match results(case, context, programs) {
         Ok(Some(both)) => {
@@ -47,11 +47,11 @@ pub(super) fn compare(
 pub(super) fn results(
     case: &Case,
     context: &Context,
-    programs: &RefCell<Programs>,
+    programs: &Mutex<Programs>,
 ) -> Result<Option<[Vec<Found>; 2]>, Error> {
-    let mut programs = programs.borrow_mut();
+    let count = || programs.lock().expect("whoever counts does nothing else");
     if NOT_IN_PROGRAMS.contains(&case.op.as_str()) {
-        programs.none += 1;
+        count().none += 1;
         return Ok(None);
     }
     let given = operands(case, context)?;
@@ -68,12 +68,11 @@ pub(super) fn results(
         function.call(&mut (), &given)?,
     ];
     let program = function.program().ok_or(Error::NotHere)?;
-    let count = match (program.modules(), program.steps_apart(), program.is_empty()) {
-        (_, _, true) => &mut programs.empty,
-        (1, 0, false) => &mut programs.whole,
-        (_, _, false) => &mut programs.in_parts,
-    };
-    *count += 1;
+    match (program.modules(), program.steps_apart(), program.is_empty()) {
+        (_, _, true) => count().empty += 1,
+        (1, 0, false) => count().whole += 1,
+        (_, _, false) => count().in_parts += 1,
+    }
     Ok(Some(both.map(|made| {
         let found = made.into_iter().map(Box::new);
         found.map(Found::Tensor).collect()

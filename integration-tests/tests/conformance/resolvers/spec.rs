@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::probe::{Probe, cluster, dict, failed, task, unread, verdict};
 use crate::deviations::{Deviation, resolvers as deviations};
 use crate::harness::Verdict;
+use crate::mesh::answers::{bytes, hex, text};
 use crate::not_askable::TYPES;
 
 pub(super) fn judge(case: &Value) -> Verdict {
@@ -13,8 +14,8 @@ pub(super) fn judge(case: &Value) -> Verdict {
     if input.get("set").is_some() {
         return judge_filters(case);
     }
-    if let Some(bytes) = input.get("cluster_def_hex") {
-        return judge_bytes(&unhex(bytes), &case["expect"]);
+    if let Some(given) = input.get("cluster_def_hex") {
+        return judge_bytes(&bytes(text(given)), &case["expect"]);
     }
     if let (Some(a), Some(b)) = (input.get("a"), input.get("b")) {
         return judge_equality(a, b, &case["expect"]);
@@ -62,7 +63,7 @@ fn judge_spec(case: &Value) -> Verdict {
                     list if list == json!([]) => json!({"error": value[job]["error"]}),
                     list => json!({ "ok": list }),
                 }),
-                "cluster_def_hex" => json!(hex(&spec.to_proto())),
+                "cluster_def_hex" => json!(hex(spec.to_proto())),
                 _ => return None,
             };
             if field == "job_tasks" && jobs.iter().any(|job| spec.num_tasks(job) == Ok(0)) {
@@ -197,7 +198,7 @@ fn judge_server(case: &Value) -> Verdict {
         Probe::plain(
             "server_def_hex",
             &expected["server_def_hex"],
-            Ok(hex(&server.to_proto())),
+            Ok(hex(server.to_proto())),
         ),
     ];
     unread(expected, &probes).unwrap_or_else(|| verdict(&probes, |_| None))
@@ -221,20 +222,7 @@ fn judge_filters(case: &Value) -> Verdict {
     let probes = [Probe::plain(
         "hex",
         &expected["hex"],
-        Ok(hex(&filters.to_proto())),
+        Ok(hex(filters.to_proto())),
     )];
     unread(expected, &probes).unwrap_or_else(|| verdict(&probes, |_| None))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &Value) -> Vec<u8> {
-    let text = text.as_str().expect("hexadecimal text").as_bytes();
-    let digit = |digit: u8| char::from(digit).to_digit(16).expect("a hexadecimal digit");
-    let byte = |pair: &[u8]| u8::try_from(digit(pair[0]) * 16 + digit(pair[1]));
-    text.chunks(2)
-        .map(|pair| byte(pair).expect("two digits"))
-        .collect()
 }

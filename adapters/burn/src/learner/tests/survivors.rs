@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::sync::Barrier;
 
 use meshwork_strategy::{JobSecret, JoinMode};
-use meshwork_testing::{child, free_addresses, passed};
+use meshwork_testing::{child, free_addresses, in_threads, passed, tf_config};
 
 use super::*;
 use crate::testing::elastic;
@@ -39,25 +39,28 @@ fn assert_each_once(epoch: &[usize], all: std::ops::Range<usize>) {
 
 #[test]
 fn the_others_go_on_and_use_each_sample_of_the_epoch_once() {
-    for (victim, accumulation) in [(1, None), (2, Some(2)), (1, Some(5))] {
-        // The fourth batch of its part, so that some of a step of two is lost with it.
-        check_the_others_go_on(victim, |job| {
-            job.accumulation = accumulation;
-            job.train.damaged = Some(victim * 10 + 7);
-        });
-    }
+    in_threads(
+        [(1, None), (2, Some(2)), (1, Some(5))],
+        |(victim, accumulation)| {
+            // The fourth batch of its part, so that some of a step of two is lost with it.
+            check_the_others_go_on(victim, |job| {
+                job.accumulation = accumulation;
+                job.train.damaged = Some(victim * 10 + 7);
+            });
+        },
+    );
 }
 
 #[test]
 fn others_read_what_is_left_in_the_order_in_which_it_was_shuffled() {
     // In the first epoch, and when each part was shuffled three times.
-    for sound in [0, 2] {
+    in_threads([0, 2], |sound| {
         check_the_others_go_on(1, |job| {
             job.shuffle = Some(7);
             job.train.damaged = Some(14);
             job.train.sound = Arc::new(AtomicUsize::new(sound));
         });
-    }
+    });
 }
 
 #[track_caller]
@@ -192,13 +195,10 @@ fn processes_go_on_without_one_that_has_died_and_take_it_in_again() {
     let note = folder.path().join("has begun");
     let (addresses, secret) = (free_addresses(3), JobSecret::generate().unwrap());
     let start = |index: usize, variables: &[&str]| -> Child {
-        let cluster = format!(
-            r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#
-        );
         let mut command = child("learner::tests::survivors::one_process_of_a_job");
         command
             .arg("--nocapture")
-            .env("TF_CONFIG", cluster)
+            .env("TF_CONFIG", tf_config(&addresses, index))
             .env(JobSecret::ENV, secret.to_hex().as_str())
             .env(NOTE, Path::new(&note))
             .stdout(Stdio::piped())
