@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +24,8 @@ pub struct Browser {
 /// Far longer than anything takes, so that only a hang meets it.
 const DEADLINE: Duration = Duration::from_secs(300);
 const AGAIN: Duration = Duration::from_millis(50);
+/// How often the driver is started that finds no port.
+const TRIES: u32 = 16;
 
 impl Browser {
     /// Starts one, with nothing remembered.
@@ -35,14 +37,9 @@ impl Browser {
     /// Where the programs are there and do not start.
     pub fn start() -> Result<Self, String> {
         let chromium = installed("chromium")?;
-        let mut driver = Command::new(installed("chromedriver")?)
-            .arg("--port=0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the driver starts");
-        let port = port_of(&mut driver);
+        let program = installed("chromedriver")?;
+        let started = (0..TRIES).find_map(|_| driver(&program));
+        let (driver, port) = started.expect("the driver says its port");
         static BROWSERS: AtomicU32 = AtomicU32::new(0);
         let number = BROWSERS.fetch_add(1, Ordering::Relaxed);
         let profile = format!("meshwork-browser-{}-{number}", process::id());
@@ -167,17 +164,29 @@ impl Drop for Browser {
     }
 }
 
-/// The port that the driver says it has.
-fn port_of(driver: &mut Child) -> u16 {
+/// A driver, and the port that it says it has. It takes a free one of IPv6, and ends where the same
+/// one of IPv4 is not free.
+fn driver(program: &Path) -> Option<(Child, u16)> {
+    let mut driver = Command::new(program)
+        .arg("--port=0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the driver starts");
     let output = driver.stdout.take().expect("it is piped");
     let mut lines = BufReader::new(output).lines();
     let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
         let (_, port) = line.split_once("successfully on port ")?;
         port.trim_end_matches('.').parse().ok()
     });
+    let Some(port) = port else {
+        driver.wait().expect("its output has ended");
+        return None;
+    };
     // Nobody reads what it says afterwards, and it must not wait for a reader.
     thread::spawn(move || lines.for_each(drop));
-    port.expect("the driver says its port")
+    Some((driver, port))
 }
 
 fn exchange(port: u16, method: &str, path: &str, body: &str) -> io::Result<Value> {
