@@ -76,18 +76,15 @@ impl Whereabouts {
         }
     }
 
-    /// Whether the member has been seen elsewhere since, over this connection or beneath it: what
-    /// the port says tells nothing of it then. It may seem to be there again, as the connection
-    /// goes back while the new way is not proved.
+    /// Whether the member has been seen elsewhere since, over this connection: what the port says
+    /// tells nothing of it then. It may seem to be there again, as the connection goes back while
+    /// the new way is not proved.
     pub(in crate::quic) fn is_left(&self, connection: &Connection) -> bool {
         match self {
             Self::Process(_) => false,
             Self::Port {
-                address,
-                challenges: before,
-                moves,
-                ..
-            } => challenges(connection) > *before || moves.is_at(*address) != *address,
+                challenges: before, ..
+            } => challenges(connection) > *before,
         }
     }
 
@@ -119,6 +116,7 @@ impl Whereabouts {
                 ProcessState::Runs => Some(Sight::Runs),
             },
             Self::Port { misleading, .. } if misleading.load(Ordering::Relaxed) => None,
+            Self::Port { address, moves, .. } if moves.is_at(address) != address => None,
             Self::Port {
                 address, refused, ..
             } => {
@@ -241,6 +239,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+    use crate::wire::MemberProcess;
 
     fn port(address: SocketAddr) -> Whereabouts {
         Whereabouts::Port {
@@ -275,6 +274,22 @@ mod tests {
         drop(closed);
         if let Whereabouts::Port { misleading, .. } = &whereabouts {
             misleading.store(true, Ordering::Relaxed);
+        }
+        assert_eq!(looked(whereabouts).await, "");
+    }
+
+    #[tokio::test]
+    async fn a_port_whose_member_has_moved_beneath_quic_proves_nothing() {
+        let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = closed.local_addr().unwrap();
+        let whereabouts = port(address);
+        drop(closed);
+        if let Whereabouts::Port { moves, .. } = &whereabouts {
+            let member = MemberProcess {
+                member_id: 1,
+                incarnation: 1,
+            };
+            assert!(moves.note(member, address, ([192, 0, 2, 1], 4000).into()));
         }
         assert_eq!(looked(whereabouts).await, "");
     }
