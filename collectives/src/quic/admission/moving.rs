@@ -56,11 +56,18 @@ impl Admission {
     fn callers_to_tell(&self) -> Vec<Caller> {
         let admitted = self.admitted();
         let callers = admitted.iter().filter(|(rank, _)| **rank > self.me);
-        let callers = callers.filter_map(|(rank, member)| {
-            let connection = member.control_sender.connections().first()?;
-            self.caller_to_tell(*rank, connection)
-        });
-        callers.collect()
+        let callers: Vec<(Rank, Connection)> = callers
+            .filter_map(|(rank, member)| {
+                let connection = member.control_sender.connections().first()?;
+                Some((*rank, connection.clone()))
+            })
+            .collect();
+        // The kernel is asked for each, which nobody else waits for.
+        drop(admitted);
+        let callers = callers.iter();
+        callers
+            .filter_map(|(rank, connection)| self.caller_to_tell(*rank, connection))
+            .collect()
     }
 
     fn caller_to_tell(&self, rank: Rank, connection: &Connection) -> Option<Caller> {
