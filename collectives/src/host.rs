@@ -206,3 +206,14 @@ mod other {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_this_machine_is_here_and_one_of_a_book_is_not() {
+        assert!(is_here([127, 0, 0, 1].into()));
+        assert!(!is_here([192, 0, 2, 1].into()));
+    }
+}
