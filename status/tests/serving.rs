@@ -302,8 +302,8 @@ fn slow_readers_and_writers_are_cut_off_and_then_others_are_served() {
 }
 
 #[test]
-fn thousands_of_requests_are_answered_one_after_the_other_while_the_group_works() {
-    const REQUESTS: u32 = 2000;
+fn ten_thousand_requests_are_answered_one_after_the_other_while_the_group_works() {
+    const REQUESTS: u32 = 10_000;
     const PAUSE: Duration = Duration::from_millis(2);
     let (mut group, server) = plain();
     let target = Target::new(server.address().to_string());
