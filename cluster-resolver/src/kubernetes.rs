@@ -19,6 +19,7 @@ mod watch;
 
 pub use access::KubernetesAccess;
 
+use ask::Namespace;
 use pods::{Member, Pod};
 
 /// The running pods of a Kubernetes cluster, chosen by label selectors for each job.
@@ -57,7 +58,7 @@ pub struct KubernetesResolver {
     jobs: Vec<(String, Vec<String>)>,
     port: u16,
     access: KubernetesAccess,
-    namespace: Option<String>,
+    namespace: Namespace,
     retry: RetryPolicy,
     variables: Variables,
 }
@@ -71,7 +72,7 @@ impl KubernetesResolver {
             jobs: Vec::new(),
             port: 8470,
             access: KubernetesAccess::default(),
-            namespace: None,
+            namespace: Namespace::default(),
             retry: RetryPolicy::default(),
             variables: Variables::default(),
         }
@@ -107,7 +108,14 @@ impl KubernetesResolver {
     /// The pods of this namespace only.
     #[must_use]
     pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
+        self.namespace = Namespace::Named(namespace.into());
+        self
+    }
+
+    /// The pods of all namespaces, inside a cluster too.
+    #[must_use]
+    pub fn in_all_namespaces(mut self) -> Self {
+        self.namespace = Namespace::All;
         self
     }
 

@@ -61,6 +61,17 @@ impl KubernetesAccess {
         }
     }
 
+    /// By the files that `KUBECONFIG` names, or `~/.kube/config`, and their current context.
+    #[must_use]
+    pub fn off_cluster() -> Self {
+        Self {
+            kind: Kind::Kubeconfig {
+                path: None,
+                context: None,
+            },
+        }
+    }
+
     /// By this kubeconfig and its current context.
     pub fn kubeconfig(path: impl Into<PathBuf>) -> Self {
         Self {

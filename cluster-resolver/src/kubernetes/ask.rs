@@ -17,13 +17,22 @@ use crate::service::secret::Secret;
 use crate::service::{RETRIED, error_kind, tls};
 use crate::text::url_without_secrets;
 
+/// Which pods are looked at.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) enum Namespace {
+    /// Inside a cluster those of the own namespace, else all.
+    #[default]
+    Usual,
+    All,
+    Named(String),
+}
+
 /// One round of questions, which share a deadline; nothing has been asked yet.
 #[derive(Debug)]
 pub(super) struct Session {
     call: Call,
     way: Way,
-    /// That of the pods, if one is named: else inside a cluster the own one, outside all.
-    namespace: Option<String>,
+    namespace: Namespace,
 }
 
 /// A server that can be asked.
@@ -57,9 +66,9 @@ impl Session {
         tls::choose_provider();
         let config = self.way.config().await?;
         let namespace = match (&self.namespace, &self.way) {
-            (Some(name), _) => Some(name.clone()),
-            (None, Way::Inside { .. }) => Some(config.default_namespace.clone()),
-            (None, Way::Kubeconfig { .. }) => None,
+            (Namespace::Named(name), _) => Some(name.clone()),
+            (Namespace::Usual, Way::Inside { .. }) => Some(config.default_namespace.clone()),
+            (Namespace::All | Namespace::Usual, _) => None,
         };
         let path = match namespace {
             Some(namespace) => format!("/api/v1/namespaces/{namespace}/pods"),
