@@ -103,7 +103,16 @@ enum Basis {
     Measured(MeasuredLinks),
 }
 
-/// Up to so many ranks, time alone decides: all are neighbours.
+impl Basis {
+    fn displaces(&self) -> bool {
+        match self {
+            Self::Model(model) => model.displaces(),
+            Self::Measured(_) => false,
+        }
+    }
+}
+
+/// Up to so many ranks, time alone decides: all are neighbours. Unless many share a core.
 pub(crate) const SMALL_WORLD: usize = 8;
 
 /// How many times as long an algorithm may take that needs few other ranks. Every further one costs
@@ -281,7 +290,7 @@ impl Choices {
     /// messages.
     fn least_effort<'a>(&self, table: &'a [Prediction]) -> Option<&'a Prediction> {
         let fastest = table.first()?;
-        if self.hosts.world() <= SMALL_WORLD {
+        if self.hosts.world() <= SMALL_WORLD && !self.basis.displaces() {
             return Some(fastest);
         }
         // A k-nomial tree needs seven on each level, of which each has an eighth of those below.

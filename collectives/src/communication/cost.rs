@@ -18,9 +18,10 @@ use crate::{DataTransport, Rank};
 /// ```
 ///
 /// where messages and bytes are what it sends or what it receives, whichever is more, as links
-/// carry both ways at once; and for each byte that it reduces, what that takes. (Hockney, "The
-/// communication challenge for MPP", 1994, with the overhead of a message as in Culler et al.,
-/// "LogP", 1993.)
+/// carry both ways at once (where more than two ranks share a core, which is busy at both ends, it
+/// is half of the bytes of both ways); and for each byte that it reduces, what that takes.
+/// (Hockney, "The communication challenge for MPP", 1994, with the overhead of a message as in
+/// Culler et al., "LogP", 1993.)
 ///
 /// Ranks that share a core also wait for each other's messages and bytes: a schedule takes no less
 /// than an average rank's without latency, half of it for each end of a message, times the ranks of
@@ -138,6 +139,12 @@ impl CostModel {
         }
     }
 
+    /// Whether so many ranks share a core that each message displaces one of them.
+    pub(super) fn displaces(&self) -> bool {
+        const PAIR: f64 = 2.0;
+        self.ranks_per_core > PAIR
+    }
+
     /// The time of a collective, in seconds, for `bytes` in the whole buffer; of blocks per rank or
     /// pair of ranks, all are taken as equal.
     #[must_use]
@@ -194,7 +201,12 @@ impl CostModel {
             let reduced = Load::of(reduced.map(|receive| len(&receive.blocks)));
             if sent.messages + received.messages > 0 {
                 let messages = sent.messages.max(received.messages) as f64;
-                let bytes = sent.bytes.max(received.bytes) as f64;
+                let both = (sent.bytes + received.bytes) as f64;
+                let bytes = match self.displaces() {
+                    // No link is the bound, but a core: each end does half.
+                    true => both / 2.0,
+                    false => sent.bytes.max(received.bytes) as f64,
+                };
                 let crowded = 1.0 + cost.crowding * (messages - 1.0);
                 let reducing = reduced.bytes as f64 * self.reduce;
                 let moving = |messages: f64, bytes: f64| {
@@ -202,8 +214,7 @@ impl CostModel {
                 };
                 seconds.chain += cost.latency + moving(messages, bytes) + reducing;
                 let messages = sent.messages as f64 + wakes(received.messages);
-                let bytes = (sent.bytes + received.bytes) as f64;
-                seconds.work += moving(messages / 2.0, bytes / 2.0) + reducing;
+                seconds.work += moving(messages / 2.0, both / 2.0) + reducing;
             }
         }
         seconds
