@@ -40,12 +40,18 @@ use roster::Roster;
 
 /// How long evidence is collected after the first sign of a loss.
 pub(crate) const GRACE: Duration = Duration::from_millis(50);
+/// The same of a rank on another host that has been silent for a heartbeat when its port is closed:
+/// what it had to say came before.
+const SILENT_GRACE: Duration = Duration::from_millis(20);
 
 /// How patient a group is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MembershipTimeouts {
     pub(crate) join: Duration,
+    /// How often a rank tells those of other hosts that it lives.
     pub(crate) heartbeat: Duration,
+    /// How often it looks at itself and at those of its own host.
+    pub(crate) check: Duration,
     pub(crate) silence: Duration,
 }
 
@@ -344,8 +350,12 @@ impl Membership {
                 }
             }
             phase => {
+                let grace = match cause == LossCause::PortClosed {
+                    true => SILENT_GRACE,
+                    false => GRACE,
+                };
                 *phase = Phase::Grace {
-                    until: now + GRACE,
+                    until: now + grace,
                     culprit: rank,
                     cause,
                     heard,
@@ -394,9 +404,14 @@ impl Membership {
             | Phase::Over => {}
         }
         if now >= self.beat {
-            self.beat = now + self.timeouts.heartbeat;
-            let told = self.told_of_life();
-            out.extend(told.map(|rank| Action::Send(rank, Message::Heartbeat)));
+            let told: Vec<Rank> = self.told_of_life().collect();
+            let pause = match told.is_empty() {
+                true => self.timeouts.check,
+                false => self.timeouts.heartbeat,
+            };
+            self.beat = now + pause;
+            let heartbeats = told.into_iter();
+            out.extend(heartbeats.map(|rank| Action::Send(rank, Message::Heartbeat)));
             self.judge(now, out);
             self.wait_no_longer(now, out);
         }

@@ -419,7 +419,9 @@ impl Remote {
 }
 
 /// How often members of other hosts are told that this one lives, at least.
-const HEARTBEAT: Duration = Duration::from_millis(250);
+const HEARTBEAT: Duration = Duration::from_millis(40);
+/// How often a member looks at itself and at those of its own host.
+const CHECK: Duration = Duration::from_millis(250);
 
 fn timeouts(config: &GroupConfig, epoch: u64) -> MembershipTimeouts {
     let silence = match cfg!(meshwork_bare) {
@@ -435,6 +437,7 @@ fn timeouts(config: &GroupConfig, epoch: u64) -> MembershipTimeouts {
             join.min(4 * silence)
         },
         heartbeat: HEARTBEAT.min(silence / 6),
+        check: CHECK.min(silence / 6),
         silence,
     }
 }

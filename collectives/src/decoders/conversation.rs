@@ -114,6 +114,7 @@ impl Listener {
         let timeouts = MembershipTimeouts {
             join: ms(2000),
             heartbeat: ms(200),
+            check: ms(200),
             silence: ms(1500),
         };
         let pace = AgreementTimeouts {

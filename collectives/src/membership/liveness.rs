@@ -1,7 +1,8 @@
 //! Whether a silent rank lives: evidence is quick, silence is patient.
 //!
 //! ```text
-//!   last sign of life ── 1¼ beats ──────────> its process or its port is looked at
+//!   last sign of life ── 1¼ heartbeats ─────> its port is looked at, then after twice, four times
+//!                                             as long, and so on
 //!                     ── half the patience ─> three others that watch it are asked for it, and so
 //!                                             it hears that it is missed
 //!                     ── 2 s, 4 s, 8 s … ───> a line says who is waited for
@@ -19,7 +20,7 @@
 use std::fmt::{self, Display};
 use std::time::{Duration, Instant};
 
-use super::{Action, Membership, Peer, Phase};
+use super::{Action, Membership, MembershipTimeouts, Peer, Phase};
 use crate::wire::{Message, Ping};
 use crate::{LossCause, Member, Rank, overlay};
 
@@ -31,7 +32,7 @@ const VOUCHED: u32 = 2;
 const ASKED: usize = 3;
 /// When it is first said who is waited for; then after twice, four times as long, and so on.
 const SAID: Duration = Duration::from_secs(2);
-/// Beats between two looks at a process of this host.
+/// Checks between two looks at a process of this host.
 const LOOK: u32 = 2;
 
 /// When a rank that is connected gave signs of life.
@@ -142,10 +143,10 @@ impl Display for Awaited {
 
 impl Membership {
     /// A process that was itself stopped or starved has heard nobody meanwhile: that is no fault
-    /// of the others, so the time beyond two heartbeats is not held against them.
+    /// of the others, so the time beyond two checks is not held against them.
     pub(super) fn forgive_own_absence(&mut self, now: Instant) {
         let away = now.saturating_duration_since(self.handled);
-        let excess = away.saturating_sub(2 * self.timeouts.heartbeat);
+        let excess = away.saturating_sub(2 * self.timeouts.check);
         self.handled = now.max(self.handled);
         if excess.is_zero() {
             return self.health.recover(now, self.timeouts.silence);
@@ -199,7 +200,7 @@ impl Membership {
             && self.watches(target)
             && let Some(Peer::Here(life)) = self.peers.get(&target)
         {
-            let lately = now.saturating_duration_since(life.heard) <= 2 * self.timeouts.heartbeat;
+            let lately = now.saturating_duration_since(life.heard) <= 2 * self.timeouts.check;
             let runs = self.is_local(target) && life.stopped.is_none();
             out.push(match lately || runs {
                 true => Action::Send(by, Message::Ack(ping)),
@@ -237,10 +238,16 @@ impl Membership {
     /// When this rank is to be looked for next: one of another host that is silent, or the one of
     /// this host that is left to this rank.
     fn examination_of(&self, rank: Rank, life: &Life) -> Option<Instant> {
-        let beat = self.timeouts.heartbeat;
+        let MembershipTimeouts {
+            heartbeat, check, ..
+        } = self.timeouts;
+        let silent = life.examined.saturating_duration_since(life.heard);
         match self.is_local(rank) {
-            true if self.looks_after == Some(rank) => Some(life.examined + LOOK * beat),
-            false if self.watches(rank) => Some(life.heard.max(life.examined) + beat + beat / 4),
+            true if self.looks_after == Some(rank) => Some(life.examined + LOOK * check),
+            false if self.watches(rank) => {
+                let pause = silent.clamp(heartbeat, check.max(heartbeat));
+                Some(life.heard.max(life.examined) + pause + pause / 4)
+            }
             _ => None,
         }
     }

@@ -14,7 +14,8 @@ mod released;
 
 const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
     join: Duration::from_secs(30),
-    heartbeat: Duration::from_millis(250),
+    heartbeat: Duration::from_millis(40),
+    check: Duration::from_millis(250),
     silence: Duration::from_millis(1500),
 };
 
@@ -47,6 +48,8 @@ struct World {
     /// Pairs that do not hear each other, the lower first.
     cut: BTreeSet<[usize; 2]>,
     said: Vec<(usize, String)>,
+    /// Who looked for whom, and when.
+    looked: Vec<(usize, Rank, Duration)>,
     ranks: Vec<Membership>,
     alive: Vec<bool>,
     begun: Vec<bool>,
@@ -112,6 +115,7 @@ impl World {
             stopped: BTreeMap::new(),
             cut: BTreeSet::new(),
             said: Vec::new(),
+            looked: Vec::new(),
             ranks: Rank::all(u32::try_from(world).unwrap()).map(rank).collect(),
             alive: vec![true; world],
             begun: vec![false; world],
@@ -253,6 +257,7 @@ impl World {
     /// What a kernel tells of a process, or of a port.
     fn looks(&mut self, by: usize, of: Rank) {
         let there = of.index();
+        self.looked.push((by, of, self.now - self.began));
         if self.cut.contains(&pair(by, there)) {
             return;
         }

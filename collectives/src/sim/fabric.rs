@@ -203,6 +203,7 @@ pub fn signs_of_life(ranks: u32, now: Instant) -> usize {
     let timeouts = MembershipTimeouts {
         join: Duration::from_secs(30),
         heartbeat: Duration::from_millis(250),
+        check: Duration::from_millis(250),
         silence: Duration::from_millis(1500),
     };
     let record = MemberRecord {

@@ -23,6 +23,7 @@ use member::{Entered, Epoch};
 pub(super) const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
     join: Duration::from_secs(5),
     heartbeat: Duration::from_millis(250),
+    check: Duration::from_millis(250),
     silence: Duration::from_millis(1500),
 };
 /// How patient they are where links drop for long: more than by default.

@@ -25,6 +25,7 @@ use net::{LATENCY, Net};
 const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
     join: Duration::from_secs(30),
     heartbeat: Duration::from_millis(250),
+    check: Duration::from_millis(250),
     silence: Duration::from_secs(10),
 };
 

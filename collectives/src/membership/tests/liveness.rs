@@ -62,10 +62,7 @@ fn a_process_that_stays_stopped_is_lost_after_the_patience_and_not_before() {
     world.run(SECOND + TIMEOUTS.silence);
     assert_eq!(world.ends, vec![None; 4]);
     world.run(9 * SECOND);
-    world.all_blame(
-        2,
-        SECOND + TIMEOUTS.silence + 4 * TIMEOUTS.heartbeat + GRACE,
-    );
+    world.all_blame(2, SECOND + TIMEOUTS.silence + 4 * TIMEOUTS.check + GRACE);
     let others = [0, 1, 3].map(|rank| causes(&world)[rank]);
     assert_eq!(others, [Some(LossCause::Stopped); 3]);
 }
@@ -78,10 +75,26 @@ fn a_closed_port_ends_the_group_long_before_the_patience() {
         world.run(SECOND);
         world.kill(victim);
         world.run(9 * SECOND);
-        world.all_blame(victim, SECOND + 400 * MS + GRACE);
+        world.all_blame(victim, SECOND + 100 * MS);
         let first = causes(&world)[(victim + 1) % 4];
         assert_eq!(first, Some(LossCause::PortClosed));
     }
+}
+
+#[test]
+fn a_silent_rank_of_another_host_is_looked_for_at_once_and_then_ever_more_rarely() {
+    let mut world = World::joined(2, MS, Hosts::Each);
+    world.run(SECOND);
+    world.cut.insert(pair(0, 1));
+    world.looked.clear();
+    world.run(SECOND + TIMEOUTS.silence);
+    let of_first = world.looked.iter().filter(|(by, ..)| *by == 0);
+    let times: Vec<Duration> = of_first.map(|(.., at)| *at).collect();
+    let pauses: Vec<Duration> = times.windows(2).map(|two| two[1] - two[0]).collect();
+    let longest = TIMEOUTS.check + TIMEOUTS.check / 4;
+    assert!(times[0] <= SECOND + 60 * MS, "{times:?}");
+    assert!(pauses[0] < pauses[1] && pauses[1] < longest, "{pauses:?}");
+    assert_eq!(pauses[2..], [longest; 4]);
 }
 
 #[test]
