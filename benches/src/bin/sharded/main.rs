@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use meshwork_launcher::{Cores, Launch, Outcome, Output};
-use meshwork_strategy::sharded::{AdamW, Shard, ShardedModel, Sharding, Stack};
+use meshwork_strategy::sharded::{AdamW, ElementWise, Sgd, Shard, ShardedModel, Sharding, Stack};
 use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp};
 use ndarray::Array2;
 
 use mlp::Dense;
 
-/// Measures 50 steps of training with Adam, a batch of 64 on each worker, one thread each.
+/// Measures 50 steps of training, a batch of 64 on each worker, one thread each.
 #[derive(Debug, Parser)]
 struct Args {
     /// What to train
@@ -31,6 +31,10 @@ struct Args {
     /// What each worker keeps a part of
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Sharded::None])]
     shard: Vec<Sharded>,
+
+    /// What updates parameters
+    #[arg(long, value_enum, default_value = "adam")]
+    optimizer: Optimizer,
 
     /// Numbers of workers to measure, one after the other
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
@@ -58,12 +62,21 @@ enum Model {
     Wide,
 }
 
+/// What updates parameters, and what that keeps.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Optimizer {
+    /// Adam, two moments of each parameter
+    Adam,
+    /// Gradient descent, nothing
+    Sgd,
+}
+
 /// What is sharded.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Sharded {
     /// Nothing
     None,
-    /// The moments of Adam
+    /// The optimizer: its state, and the work of the update
     Optimizer,
     /// These and the gradients
     Gradients,
@@ -151,7 +164,11 @@ fn work(args: &Args, kind: &str) -> Result<(), Failure> {
     };
     let mut strategy = MultiWorkerMirroredStrategy::from_env()?;
     let workers = strategy.num_replicas_in_sync();
-    let measured = train(&mut strategy, args.model.sizes(), sharding)?;
+    let sizes = args.model.sizes();
+    let measured = match args.optimizer {
+        Optimizer::Adam => train(&mut strategy, sizes, sharding, AdamW::new(1e-4)),
+        Optimizer::Sgd => train(&mut strategy, sizes, sharding, Sgd::new(0.01)),
+    }?;
     if strategy.is_chief() {
         let Measured {
             time,
@@ -176,17 +193,18 @@ fn work(args: &Args, kind: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn train(
+fn train<O: ElementWise>(
     strategy: &mut MultiWorkerMirroredStrategy,
     sizes: &[usize],
     sharding: Sharding,
+    optimizer: O,
 ) -> Result<Measured, Failure> {
     let (rank, workers) = (strategy.rank().index(), strategy.num_replicas_in_sync());
     let before = status("VmRSS:")?;
     let layers = Dense::layers(sizes);
     let stack = Stack::new(&layers);
     let specs = stack.specs()?;
-    let mut model = ShardedModel::new(strategy, sharding, &specs, AdamW::new(1e-4), mlp::initial)?;
+    let mut model = ShardedModel::new(strategy, sharding, &specs, optimizer, mlp::initial)?;
     let sample = |row: usize, column: usize| mlp::noise((rank * BATCH + row) * 4096 + column);
     let inputs = Array2::from_shape_fn((BATCH, sizes[0]), |(row, column)| sample(row, column));
     let (mut losses, mut began) = ([0.0], Instant::now());
@@ -210,7 +228,7 @@ fn train(
     Ok(Measured {
         time,
         peak: peaks.into_iter().max().unwrap_or_default(),
-        formula: sharding.bytes::<AdamW>(&specs, workers) + activations(sizes),
+        formula: sharding.bytes::<O>(&specs, workers) + activations(sizes),
         loss: losses[0],
     })
 }

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
+use meshwork_accel_cpu::product;
 use meshwork_strategy::sharded::{Gradients, Parameters, Unit, UnitSpec};
 use meshwork_strategy::{Error, VariableSpec};
-use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut1, ArrayViewMut2, Axis};
 
 /// A dense layer: a product with `[inputs, outputs]`, a bias, and a ReLU behind all but the last.
@@ -59,7 +59,8 @@ impl Unit for Dense {
         parameters: Parameters<'_>,
         input: Array2<f32>,
     ) -> Result<(Array2<f32>, Tape), Error> {
-        let mut output = input.dot(&self.weight(&parameters));
+        let mut output = Array2::zeros((input.nrows(), self.outputs));
+        product(input.view(), self.weight(&parameters), output.view_mut())?;
         output += &ArrayView1::from(&parameters[1]);
         if !self.is_last {
             output.mapv_inplace(|value| value.max(0.0));
@@ -86,12 +87,20 @@ impl Unit for Dense {
             });
         }
         let shape = (self.inputs, self.outputs);
-        let mut weight = ArrayViewMut2::from_shape(shape, &mut gradients[0])
+        let weight = ArrayViewMut2::from_shape(shape, &mut gradients[0])
             .expect("a gradient has the shape of its parameter");
-        general_mat_mul(1.0, &tape.input.t(), &delta, 0.0, &mut weight);
+        product(tape.input.t(), delta.view(), weight)?;
         ArrayViewMut1::from(&mut gradients[1]).assign(&delta.sum_axis(Axis(0)));
-        let has_before = self.number > 0;
-        Ok(has_before.then(|| delta.dot(&self.weight(&parameters).t())))
+        if self.number == 0 {
+            return Ok(None);
+        }
+        let mut before = Array2::zeros(tape.input.raw_dim());
+        product(
+            delta.view(),
+            self.weight(&parameters).t(),
+            before.view_mut(),
+        )?;
+        Ok(Some(before))
     }
 }
 
