@@ -239,8 +239,7 @@ impl Group {
     /// Changes [how long operations wait](crate::Timeouts::operation); the times of a connection's
     /// life are set when joining.
     pub fn set_operation_timeout(&mut self, operation: Duration) {
-        let mut session = self.settled();
-        session.timeouts = session.timeouts.with_operation(operation);
+        self.settled().set_operation_timeout(operation);
     }
 
     /// Leaves the group: returns when every rank has finished, and nothing is under way any more.

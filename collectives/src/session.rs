@@ -163,6 +163,16 @@ impl Session {
         self.carry_out(contract, spec, work)
     }
 
+    /// Changes how long operations wait, and their parts inside hosts and across them.
+    pub(crate) fn set_operation_timeout(&mut self, operation: Duration) {
+        self.timeouts = self.timeouts.with_operation(operation);
+        if let Medium::Links(links) = &mut self.medium {
+            for part in links.parts() {
+                part.set_operation_timeout(operation);
+            }
+        }
+    }
+
     fn contract(&self, element: ElementType, spec: OperationSpec, sequence: u64) -> Contract {
         spec.contract(element, self.id.epoch, self.id.number, sequence)
     }

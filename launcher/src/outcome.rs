@@ -11,7 +11,8 @@ use rustix::process::WaitIdStatus;
 #[must_use = "a run that failed is reported here and nowhere else"]
 #[non_exhaustive]
 pub enum Outcome {
-    /// All workers exited with status 0, even if they were asked to by a signal.
+    /// All workers exited with status 0, even if they were asked to by a signal; of an elastic run,
+    /// those that it did not do without.
     Succeeded,
     /// One worker failed first, and the others were ended.
     Failed(Failure),

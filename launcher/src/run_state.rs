@@ -24,6 +24,9 @@ pub(crate) use restart_policy::{RestartDecision, RestartEvent};
 ///      └──── SIGINT or SIGTERM ─────────────────────^ └─ a second one ────^
 /// ```
 ///
+/// Who has not ended 5 s after that is on a host that no word reaches, or has left something behind
+/// that holds its connection open: the connection is ended.
+///
 /// In an elastic run a failure leaves it running, as long as enough workers are left or come back.
 #[derive(Debug)]
 pub(crate) struct RunState {
@@ -34,8 +37,10 @@ pub(crate) struct RunState {
     cause: Option<Cause>,
     /// SIGINT and SIGTERM that have come.
     interrupts: usize,
-    /// Workers that did not exit with status 0.
+    /// Workers that did not exit with status 0, but those that an elastic run does without.
     failed: usize,
+    /// Workers that did.
+    succeeded: usize,
     /// Workers living when SIGKILL was sent.
     killed: usize,
     /// Only in an elastic run.
@@ -55,6 +60,8 @@ pub(crate) enum Step {
     Send(Signal),
     /// Send SIGKILL to all workers.
     Kill,
+    /// End the connections to workers on other hosts.
+    Disconnect,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +74,14 @@ enum Phase {
     Ending {
         until: Option<Instant>,
     },
-    Killed,
+    Killed {
+        /// `None` once it is over.
+        until: Option<Instant>,
+    },
 }
+
+/// How long SIGKILL may be on its way to another host, and the end of a worker on its way back.
+const THERE_AND_BACK: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
 enum Cause {
@@ -98,6 +111,7 @@ impl RunState {
             cause: None,
             interrupts: 0,
             failed: 0,
+            succeeded: 0,
             killed: 0,
             restart_policy: None,
         }
@@ -113,6 +127,7 @@ impl RunState {
     pub(crate) fn ended(&mut self, now: Instant, ended: &[(Rank, WorkerEnd)], out: &mut Vec<Step>) {
         let others = self.living.saturating_sub(1);
         self.living = self.living.saturating_sub(ended.len());
+        self.succeeded += ended.iter().filter(|(_, end)| end.is_success()).count();
         let ended = &self.not_tolerated(now, ended, out)[..];
         self.failed += ended.iter().filter(|(_, end)| !end.is_success()).count();
         if self.cause.is_some() {
@@ -178,9 +193,9 @@ impl RunState {
         self.interrupts += 1;
         self.cause.get_or_insert(Cause::Interruption(signal));
         match self.phase {
-            _ if self.interrupts > 1 => self.kill(out),
+            _ if self.interrupts > 1 => self.kill(now, out),
             Phase::Running | Phase::Warned { .. } => self.end_by(now.checked_add(self.grace)),
-            Phase::Ending { .. } | Phase::Killed => {}
+            Phase::Ending { .. } | Phase::Killed { .. } => {}
         }
     }
 
@@ -200,8 +215,12 @@ impl RunState {
                 let until = now.checked_add(self.grace);
                 self.phase = Phase::Ending { until };
             }
-            Phase::Ending { .. } => self.kill(out),
-            Phase::Running | Phase::Killed => {}
+            Phase::Ending { .. } => self.kill(now, out),
+            Phase::Killed { .. } => {
+                out.push(Step::Disconnect);
+                self.phase = Phase::Killed { until: None };
+            }
+            Phase::Running => {}
         }
     }
 
@@ -217,8 +236,8 @@ impl RunState {
     fn phase_ends(&self) -> Option<Instant> {
         match self.phase {
             Phase::Warned { until } => Some(until),
-            Phase::Ending { until } => until,
-            Phase::Running | Phase::Killed => None,
+            Phase::Ending { until } | Phase::Killed { until } => until,
+            Phase::Running => None,
         }
     }
 
@@ -243,7 +262,9 @@ impl RunState {
     pub(crate) fn outcome(&self, mut output: OutputSummary) -> Outcome {
         match self.cause.clone() {
             None => Outcome::Succeeded,
-            Some(Cause::Interruption(_)) if self.failed == 0 => Outcome::Succeeded,
+            Some(Cause::Interruption(_)) if self.failed == 0 && self.succeeded > 0 => {
+                Outcome::Succeeded
+            }
             Some(Cause::Interruption(signal)) => Outcome::Interrupted(Interruption {
                 signal,
                 workers: self.workers,
@@ -260,10 +281,11 @@ impl RunState {
         }
     }
 
-    fn kill(&mut self, out: &mut Vec<Step>) {
-        if !matches!(self.phase, Phase::Killed) {
+    fn kill(&mut self, now: Instant, out: &mut Vec<Step>) {
+        if !matches!(self.phase, Phase::Killed { .. }) {
             self.killed = self.living;
-            self.phase = Phase::Killed;
+            let until = now.checked_add(THERE_AND_BACK);
+            self.phase = Phase::Killed { until };
             out.push(Step::Kill);
         }
     }

@@ -107,6 +107,7 @@ impl Supervisor {
                     }
                     Step::Send(signal) => self.workers.signal(signal),
                     Step::Kill => self.workers.kill(),
+                    Step::Disconnect => self.workers.disconnect(),
                 }
             }
         }

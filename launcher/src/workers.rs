@@ -127,6 +127,14 @@ impl Workers {
         self.send(Signal::KILL);
     }
 
+    /// Ends each `ssh` whose worker has not ended; with it the other end of its connection.
+    pub(crate) fn disconnect(&mut self) {
+        let ssh = self.0.iter().filter(|worker| worker.remote.is_some());
+        for worker in ssh.filter(|worker| !worker.reaped) {
+            let _ = kill_process_group(worker.pid, rustix::process::Signal::KILL);
+        }
+    }
+
     /// Kills what remains of the process groups, and reaps all workers.
     pub(crate) fn end(&mut self) {
         self.kill();

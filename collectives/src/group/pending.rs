@@ -261,7 +261,12 @@ impl Line {
         while let Some(job) = self.next() {
             match job {
                 Job::Once(job) => job(group),
-                Job::Again(job) => job.run(&mut group.settled()),
+                Job::Again(job) => {
+                    let carry_out = AssertUnwindSafe(|| job.run(&mut group.settled()));
+                    if catch_unwind(carry_out).is_err() {
+                        group.abort("an operation that was started panicked");
+                    }
+                }
             }
             self.state().busy = false;
             self.changed.notify_all();

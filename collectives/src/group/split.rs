@@ -111,8 +111,10 @@ impl Session {
         part: Option<Part>,
     ) -> Result<Option<Self>, OperationError> {
         if let Some(part) = part.as_ref().filter(|part| part.me == 0) {
-            let communicators = ShmCommunicator::threads(part.places.len(), super::cores());
-            hub.hand_over(part.number, communicators.map_err(refused)?);
+            // The others wait for it: an error is everybody's.
+            let communicators = ShmCommunicator::threads(part.places.len(), super::cores())
+                .map_err(|error| self.end(refused(error).into()))?;
+            hub.hand_over(part.number, communicators);
         }
         self.perform::<u8>(OperationSpec::new(Kind::Barrier, 0), Work::Barrier)?;
         let new = |part: Part| {

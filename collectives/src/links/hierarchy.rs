@@ -179,6 +179,11 @@ impl Hierarchy {
         (0..hosts.world()).filter(move |place| hosts.local_rank(*place) == hosts.local_rank(me))
     }
 
+    /// The group inside this host, and the one across hosts if this rank is in it.
+    pub(super) fn parts(&mut self) -> impl Iterator<Item = &mut Session> {
+        std::iter::once(&mut self.local).chain(&mut self.across)
+    }
+
     /// What goes around a ring of hosts goes by these links from now on.
     pub(super) fn go_by(&mut self, links: &MeasuredLinks) {
         let carriers: Vec<Rank> = Self::carriers(&self.hosts, self.me).map(Rank::at).collect();

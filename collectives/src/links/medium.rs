@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::medium::Conditions;
 use crate::operation::{Request, Work, WorkKind};
 use crate::schedule::{Algorithm, Collective, Hosts, Order, RingOrder};
-use crate::session::failed;
+use crate::session::{Session, failed};
 use crate::{Choices, Communication, CostModel, MeasuredLinks, Payload};
 
 /// Before the first look at whom an operation waits for, of a rank with a core of its own; each
@@ -75,6 +75,11 @@ impl LinkMedium {
         if let Some(hierarchy) = &mut self.hierarchy {
             hierarchy.go_by(links);
         }
+    }
+
+    /// The groups inside hosts and across them that operations go by.
+    pub(crate) fn parts(&mut self) -> impl Iterator<Item = &mut Session> {
+        self.hierarchy.iter_mut().flat_map(|hierarchy| hierarchy.parts())
     }
 
     pub(crate) fn run<T: Element>(

@@ -101,7 +101,7 @@ impl<A: Atomic> ShmCommunicator<A> {
             return Err(self.other_call(from, &theirs.messages.contract_words(), site));
         }
         let taken = &self.control_blocks[self.me].peer_channel(from).taken.0;
-        for piece in output.chunks_mut(MESSAGE_SLOT / size_of::<T>()) {
+        for piece in cut_mut(output) {
             tick = tick.wrapping_add(1);
             self.wait(waiter, &theirs.published.0, tick, from)?;
             let slot = part(self.control_blocks[from].message_slot(tick), piece);
@@ -114,8 +114,18 @@ impl<A: Atomic> ShmCommunicator<A> {
     }
 }
 
+/// The pieces of a message. An empty one has an empty piece: its sender, too, waits until it was
+/// seen, as the next message is announced in the same place.
 fn cut<T: Element>(input: &[T]) -> impl Iterator<Item = &[T]> {
-    input.chunks(MESSAGE_SLOT / size_of::<T>())
+    let empty = input.is_empty().then_some(input);
+    let pieces = input.chunks(MESSAGE_SLOT / size_of::<T>());
+    empty.into_iter().chain(pieces)
+}
+
+fn cut_mut<T: Element>(output: &mut [T]) -> impl Iterator<Item = &mut [T]> {
+    let empty = output.is_empty().then_some::<&mut [T]>(&mut []);
+    let pieces = output.chunks_mut(MESSAGE_SLOT / size_of::<T>());
+    empty.into_iter().chain(pieces)
 }
 
 fn pieces<T: Element>(input: &[T]) -> u64 {

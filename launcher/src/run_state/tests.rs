@@ -292,6 +292,16 @@ fn an_interrupted_elastic_run_starts_nobody_any_more() {
 }
 
 #[test]
+fn an_elastic_run_that_is_interrupted_while_nobody_lives_has_not_succeeded() {
+    let mut trial = Trial::elastic(2, 1, 5);
+    trial.ended(1.0, &[(0, exited(1)), (1, exited(1))]);
+    trial.signalled(1.05, TERMINATE);
+    assert!(trial.run_state.is_over());
+    let outcome = trial.run_state.outcome(OutputSummary::default());
+    assert!(matches!(outcome, Outcome::Interrupted(_)), "{outcome:?}");
+}
+
+#[test]
 fn an_elastic_run_whose_worker_has_saved_the_job_ends_with_its_status() {
     let mut trial = Trial::elastic(2, 1, 5);
     trial.ended(1.0, &[(0, exited(75))]);

@@ -11,7 +11,7 @@ use crate::Round;
 
 /// How many times as many ranks a k-nomial tree reaches after each round. A power of two:
 /// contributions that meet in the order of their ranks are combined as in a binomial tree, and to
-/// the same bits.
+/// the same bits, but for floats of 16 bits, which are rounded once a level.
 pub const KNOMIAL_RADIX: usize = 8;
 
 /// One rank and all others below it.

@@ -73,3 +73,23 @@ fn started_operations_follow_what_was_started_before_and_a_panic_ends_the_group(
         });
     }
 }
+
+/// A buffer of a program whose code fails when it is asked for the values.
+struct Failing;
+
+impl AsMut<[u32]> for Failing {
+    fn as_mut(&mut self) -> &mut [u32] {
+        panic!("expected by the test")
+    }
+}
+
+#[test]
+fn a_prepared_operation_that_panics_ends_the_group_and_keeps_nobody_waiting() {
+    Over::Local.run(2, |mut group| {
+        let mut failing = group.prepare_all_reduce(Failing, ReduceOp::Sum).unwrap();
+        failing.start().unwrap();
+        assert!(failing.wait().is_err());
+        let error = group.all_reduce(&mut [1_u32], ReduceOp::Sum).unwrap_err();
+        assert!(error.to_string().contains("panicked"), "{error}");
+    });
+}

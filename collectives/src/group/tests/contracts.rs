@@ -243,3 +243,33 @@ fn ranks_that_cut_one_buffer_in_unlike_ways_disagree_however_bytes_go() {
         }
     }
 }
+
+/// Of two calls one is done at once, and its rank computes on; the others go from rank to rank, each
+/// of which waits for one before.
+#[test]
+fn a_call_that_was_carried_out_at_once_is_found_by_those_who_make_another() {
+    let computes = std::sync::Barrier::new(16);
+    for length in [1, 1024] {
+        let errors = each(
+            connected(16, |config| config.with_transport(Transport::Quic)),
+            |mut group| {
+                group.set_operation_timeout(PATIENCE);
+                let error = match group.rank().number() {
+                    1 => group.reduce(&mut [1_u32], ReduceOp::Sum, Rank::CHIEF).err(),
+                    _ => {
+                        let input = vec![1_u32; 16 * length];
+                        group.all_to_all(&input, &mut input.clone()).err()
+                    }
+                };
+                computes.wait();
+                error
+            },
+        );
+        assert!(errors[1].is_none(), "{:?}", errors[1]);
+        for error in errors.iter().flatten() {
+            let named = matches!(error, OperationError::Disagreement { .. });
+            assert!(named, "{error:?}");
+        }
+        assert_eq!(errors.iter().flatten().count(), 15);
+    }
+}

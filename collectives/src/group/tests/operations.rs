@@ -1,6 +1,7 @@
 //! Every operation against what it should give, worked out from all inputs at once.
 
 use super::*;
+use crate::medium::Medium;
 use std::ops::Range;
 
 /// The input of a rank: values that differ by rank, element and operation, and are not 0 where the
@@ -242,20 +243,25 @@ impl Trial<'_> {
 
 fn every_operation(over: Over, world: u32, lengths: &[usize]) {
     over.run(world, |mut group| {
-        for len in lengths {
-            let mut trial = Trial {
-                me: group.rank().index(),
-                world: world as usize,
-                over,
-                group: &mut group,
-            };
-            trial.reductions(*len);
-            trial.gathers(*len);
-            trial.exchanges(*len);
-            trial.uneven(*len);
-        }
+        try_every_operation(&mut group, over, lengths);
         group.leave().unwrap();
     });
+}
+
+fn try_every_operation(group: &mut Group, over: Over, lengths: &[usize]) {
+    let (me, world) = (group.rank().index(), group.world() as usize);
+    let mut trial = Trial {
+        group,
+        me,
+        world,
+        over,
+    };
+    for len in lengths {
+        trial.reductions(*len);
+        trial.gathers(*len);
+        trial.exchanges(*len);
+        trial.uneven(*len);
+    }
 }
 
 #[test]
@@ -284,6 +290,47 @@ fn every_operation_gives_what_it_should_over_two_hosts() {
     for world in [2, 3, 4, 5] {
         every_operation(Over::Hosts, world, &lengths(world));
     }
+}
+
+/// With memory inside the hosts, and with links, by which each rank is sent what is meant for it.
+#[test]
+fn every_operation_gives_what_it_should_over_hosts_whose_ranks_stand_in_any_order() {
+    for hosts in ["abba", "ababa", "abcbca"] {
+        let names: Vec<_> = hosts.chars().map(String::from).collect();
+        let world = u32::try_from(names.len()).unwrap();
+        let named = |config: GroupConfig| {
+            let place = config.rank().index();
+            config.with_host(&names[place])
+        };
+        each(connected(world, named), |mut group| {
+            group.set_operation_timeout(PATIENCE);
+            group.set_communication(Communication::Hierarchical);
+            try_every_operation(&mut group, Over::Hosts, &lengths(world));
+            let mut session = group.settled();
+            session.may_share_memory = false;
+            session.find_hosts().unwrap();
+            drop(session);
+            try_every_operation(&mut group, Over::Hosts, &lengths(world));
+            group.leave().unwrap();
+        });
+    }
+}
+
+/// How long operations wait is a setting of their parts, too.
+#[test]
+fn parts_of_an_operation_wait_as_long_as_it_does() {
+    Over::Hosts.run(3, |mut group| {
+        group.set_operation_timeout(PATIENCE / 2);
+        let mut session = group.settled();
+        let Medium::Links(links) = &mut session.medium else {
+            panic!("two hosts share no memory");
+        };
+        let parts = links.parts().map(|part| part.timeouts.operation());
+        let parts: Vec<_> = parts.collect();
+        assert!(!parts.is_empty() && parts.iter().all(|time| *time == PATIENCE / 2));
+        drop(session);
+        group.leave().unwrap();
+    });
 }
 
 /// Where blocks pass through other ranks: short ones and those that are too long for some ways.
@@ -464,6 +511,34 @@ fn pairs_that_disagree_on_a_length_are_named() {
         });
         let uneven = |error: &OperationError| error.to_string().contains("4 elements");
         assert!(errors.iter().all(uneven), "{over:?}: {errors:?}");
+    }
+}
+
+/// A sender does not get ahead of whoever has not seen its empty messages yet.
+#[test]
+fn empty_messages_arrive_one_after_the_other_between_others() {
+    for over in Over::ALL {
+        over.run(2, |mut group| {
+            let other = Rank::at(1 - group.rank().index());
+            for turn in 0_u8..50 {
+                let mut number = [0_u8];
+                match group.rank() {
+                    Rank::CHIEF => {
+                        group.send(&[turn], other).unwrap();
+                        group.send::<u8>(&[], other).unwrap();
+                        group.send::<u8>(&[], other).unwrap();
+                    }
+                    _ => {
+                        group.receive(&mut number, other).unwrap();
+                        assert_eq!(number, [turn]);
+                        thread::yield_now();
+                        group.receive::<u8>(&mut [], other).unwrap();
+                        group.receive::<u8>(&mut [], other).unwrap();
+                    }
+                }
+            }
+            group.leave().unwrap();
+        });
     }
 }
 

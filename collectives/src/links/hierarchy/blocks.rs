@@ -166,9 +166,12 @@ impl Hierarchy {
                 .map(|host| range(outgoing_blocks.blocks, wards[*host]).len()),
         );
         let mut values = vec![T::default(); ranges.last().map_or(0, |last| last.end)];
-        for (host, into) in hosts.iter().zip(&ranges) {
+        // All ranks of this host make these in one order, whatever that of what each carries.
+        let mut parts: Vec<(usize, &Range<usize>)> = hosts.iter().copied().zip(&ranges).collect();
+        parts.sort_by_key(|(host, _)| *host);
+        for (host, into) in parts {
             let blocks: Vec<Range<usize>> = (0..self.local.world as usize)
-                .map(|local_rank| range(outgoing_blocks.blocks, self.ward(*host, local_rank, turn)))
+                .map(|local_rank| range(outgoing_blocks.blocks, self.ward(host, local_rank, turn)))
                 .collect();
             let receives = self.receives(|_| me, |_| blocks[me].start, |_| 0..blocks[me].len());
             let transfer = Transfer {
