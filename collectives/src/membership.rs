@@ -40,9 +40,9 @@ use roster::Roster;
 
 /// How long evidence is collected after the first sign of a loss.
 pub(crate) const GRACE: Duration = Duration::from_millis(50);
-/// The same of a rank on another host that has been silent for a heartbeat when its port is closed:
-/// what it had to say came before.
-const SILENT_GRACE: Duration = Duration::from_millis(20);
+/// How long a rank of another host may still be heard whose port is closed. It has been silent for
+/// a heartbeat by then, and what it said before it ended came before its port closed.
+const LAST_WORDS: Duration = Duration::from_millis(20);
 
 /// How patient a group is.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,11 @@ pub(crate) enum Event {
     /// This rank is on this host, but the kernel cannot tell when its process ends.
     Unwatched(Rank),
     /// The host of this rank says that nobody listens at its port.
-    PortClosed(Rank),
+    PortClosed {
+        rank: Rank,
+        /// When the rank had last been heard as its port was looked at.
+        heard: Instant,
+    },
     /// `by` misses a rank.
     Asked { by: Rank, ping: Ping },
     /// `by` says that a rank lives which another misses.
@@ -256,8 +260,9 @@ impl Membership {
             Phase::Joining => self.naming_begins(),
             Phase::Running | Phase::Leaving { .. } => self.beat,
         };
-        let looked_for = self.next_examination().unwrap_or(self.beat);
-        Some(deadline.min(self.beat).min(looked_for))
+        let last_words = self.last_words().map(|(_, until)| until);
+        let times = [self.next_examination(), last_words].into_iter().flatten();
+        Some(times.fold(deadline.min(self.beat), Instant::min))
     }
 
     fn learn(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
@@ -272,7 +277,7 @@ impl Membership {
             Event::Unwatched(rank) => {
                 self.unwatched.insert(rank);
             }
-            Event::PortClosed(rank) => self.port_closed(now, rank, out),
+            Event::PortClosed { rank, heard } => self.port_closed(now, rank, heard),
             Event::Asked { by, ping } => self.asked(now, by, ping, out),
             Event::Vouched { by, ping } => self.vouched(now, by, ping, out),
             Event::Disconnected(rank) => self.suspect(now, rank, LossCause::Disconnected),
@@ -287,7 +292,7 @@ impl Membership {
             }
             Event::Aborted { by, abort } => {
                 let error = abort::from_wire(&abort, by, &self.members);
-                self.fail(self.with_own_evidence(error), out);
+                self.fail(self.with_own_evidence(now, error), out);
             }
             Event::Released(rank) => self.released(rank, out),
             Event::Goodbye(rank) => self.goodbye(rank, out),
@@ -350,12 +355,8 @@ impl Membership {
                 }
             }
             phase => {
-                let grace = match cause == LossCause::PortClosed {
-                    true => SILENT_GRACE,
-                    false => GRACE,
-                };
                 *phase = Phase::Grace {
-                    until: now + grace,
+                    until: now + GRACE,
                     culprit: rank,
                     cause,
                     heard,
@@ -365,18 +366,24 @@ impl Membership {
     }
 
     /// What another rank reports, in this rank's own words if it knows better.
-    fn with_own_evidence(&self, error: OperationError) -> OperationError {
-        match (self.phase, error) {
-            (
-                Phase::Grace {
-                    culprit,
-                    cause,
-                    heard,
-                    ..
-                },
-                OperationError::RankLost { peer, .. },
-            ) if culprit == peer.rank() => self.lost(culprit, cause, heard),
-            (_, error) => error,
+    fn with_own_evidence(&self, now: Instant, error: OperationError) -> OperationError {
+        let OperationError::RankLost { peer, .. } = &error else {
+            return error;
+        };
+        let rank = peer.rank();
+        if let Phase::Grace {
+            culprit,
+            cause,
+            heard,
+            ..
+        } = self.phase
+            && culprit == rank
+        {
+            return self.lost(rank, cause, heard);
+        }
+        match self.is_closed(rank) {
+            true => self.lost(rank, LossCause::PortClosed, self.silence(now, rank)),
+            false => error,
         }
     }
 
@@ -390,6 +397,18 @@ impl Membership {
             && now >= until
         {
             return self.fail(self.lost(culprit, cause, heard), out);
+        }
+        if let Some((rank, until)) = self.last_words()
+            && now >= until
+        {
+            // Once this rank leaves all have finished: whoever is gone has said so unheard.
+            return match self.is_leaving() {
+                true => self.goodbye(rank, out),
+                false => {
+                    let heard = self.silence(now, rank);
+                    self.fail(self.lost(rank, LossCause::PortClosed, heard), out);
+                }
+            };
         }
         match self.phase {
             Phase::Joining if now >= self.naming_begins() => self.name_absent(now, out),

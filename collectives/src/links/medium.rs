@@ -79,7 +79,9 @@ impl LinkMedium {
 
     /// The groups inside hosts and across them that operations go by.
     pub(crate) fn parts(&mut self) -> impl Iterator<Item = &mut Session> {
-        self.hierarchy.iter_mut().flat_map(|hierarchy| hierarchy.parts())
+        self.hierarchy
+            .iter_mut()
+            .flat_map(|hierarchy| hierarchy.parts())
     }
 
     pub(crate) fn run<T: Element>(

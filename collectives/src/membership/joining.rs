@@ -23,6 +23,8 @@ impl Membership {
     pub(super) fn joined(&mut self, now: Instant, rank: Rank, out: &mut Vec<Action>) {
         if let Entry::Vacant(unknown) = self.peers.entry(rank) {
             unknown.insert(Peer::Here(Life::new(now)));
+            // It may be one of another host, which waits for a sign of life.
+            self.beat = self.beat.min(now + self.timeouts.heartbeat);
             if self.is_leaving() {
                 out.push(Action::Send(rank, Message::Goodbye));
             }

@@ -20,7 +20,7 @@
 use std::fmt::{self, Display};
 use std::time::{Duration, Instant};
 
-use super::{Action, Membership, MembershipTimeouts, Peer, Phase};
+use super::{Action, LAST_WORDS, Membership, MembershipTimeouts, Peer, Phase};
 use crate::wire::{Message, Ping};
 use crate::{LossCause, Member, Rank, overlay};
 
@@ -46,6 +46,8 @@ pub(super) struct Life {
     stopped: Option<Instant>,
     /// When it was last looked for.
     examined: Instant,
+    /// Since when its port is known to be closed.
+    closed: Option<Instant>,
     /// After how long it is said next that it is waited for.
     say: Duration,
 }
@@ -57,6 +59,7 @@ impl Life {
             vouched: now,
             stopped: None,
             examined: now,
+            closed: None,
             say: SAID,
         }
     }
@@ -64,6 +67,7 @@ impl Life {
     fn hear(&mut self, now: Instant) {
         self.heard = now.max(self.heard);
         self.stopped = None;
+        self.closed = None;
         self.say = SAID;
     }
 
@@ -73,6 +77,7 @@ impl Life {
         self.vouched += excess;
         self.examined += excess;
         self.stopped = self.stopped.map(|since| since + excess);
+        self.closed = self.closed.map(|since| since + excess);
     }
 }
 
@@ -174,17 +179,34 @@ impl Membership {
         }
     }
 
-    /// Its host says that nobody listens at its port. That counts unless it has been heard; and
-    /// once this rank leaves, all have finished, and whoever is gone has said so unheard.
-    pub(super) fn port_closed(&mut self, now: Instant, rank: Rank, out: &mut Vec<Action>) {
-        let quiet = self.heard_of(rank);
-        let quiet = quiet.map(|heard| now.saturating_duration_since(heard));
-        if quiet.is_some_and(|quiet| quiet >= self.timeouts.heartbeat) {
-            match self.is_leaving() {
-                true => self.goodbye(rank, out),
-                false => self.suspect(now, rank, LossCause::PortClosed),
-            }
+    /// Its host says that nobody listens at its port. That counts unless it has been heard since,
+    /// or is heard soon.
+    pub(super) fn port_closed(&mut self, now: Instant, rank: Rank, heard: Instant) {
+        let heartbeat = self.timeouts.heartbeat;
+        let Some(life) = self.life_mut(rank) else {
+            return;
+        };
+        let silent = now.saturating_duration_since(heard) >= heartbeat;
+        if silent && life.heard <= heard {
+            life.closed.get_or_insert(now);
         }
+    }
+
+    pub(super) fn is_closed(&self, rank: Rank) -> bool {
+        matches!(self.peers.get(&rank), Some(Peer::Here(life)) if life.closed.is_some())
+    }
+
+    /// The rank whose port has been closed for longest, and how long it may still be heard. Nobody
+    /// while evidence is collected of who is lost.
+    pub(super) fn last_words(&self) -> Option<(Rank, Instant)> {
+        if matches!(self.phase, Phase::Grace { .. } | Phase::Over) {
+            return None;
+        }
+        let closed = self
+            .lives()
+            .filter_map(|(rank, life)| Some((life.closed?, rank)));
+        let (since, rank) = closed.min()?;
+        Some((rank, since + LAST_WORDS))
     }
 
     /// A rank misses another, and asks this one for it, or this one itself.

@@ -228,7 +228,7 @@ impl World {
                 };
                 self.post(self.latency, to.index(), event);
             }
-            Action::Examine { rank: of, .. } => self.looks(rank, of),
+            Action::Examine { rank: of, heard } => self.looks(rank, of, heard),
             Action::Say(awaited) => self.said.push((rank, awaited.to_string())),
             Action::Ready(records) => {
                 let ranks = Rank::all(u32::try_from(self.ranks.len()).unwrap());
@@ -255,7 +255,7 @@ impl World {
     }
 
     /// What a kernel tells of a process, or of a port.
-    fn looks(&mut self, by: usize, of: Rank) {
+    fn looks(&mut self, by: usize, of: Rank, heard: Instant) {
         let there = of.index();
         self.looked.push((by, of, self.now - self.began));
         if self.cut.contains(&pair(by, there)) {
@@ -264,7 +264,7 @@ impl World {
         let sight = match (self.hosts, self.alive[there]) {
             (Hosts::One, true) if self.stopped.contains_key(&there) => Event::Stopped(of),
             (Hosts::One, true) => Event::Heard(of),
-            (Hosts::Each, false) if self.refuses => Event::PortClosed(of),
+            (Hosts::Each, false) if self.refuses => Event::PortClosed { rank: of, heard },
             (Hosts::One | Hosts::Each, _) => return,
         };
         self.post(2 * self.latency, by, sight);

@@ -17,8 +17,8 @@ use tokio::task::AbortHandle;
 use crate::tasks::spawn;
 
 /// How much later than its refusals something of a process may be heard that was on its way when
-/// it ended.
-const LATE: Duration = Duration::from_millis(50);
+/// it ended: less than until its next sign of life.
+const LATE: Duration = Duration::from_millis(20);
 
 /// What came back to one socket, from ports that somebody watches.
 #[derive(Debug, Default)]

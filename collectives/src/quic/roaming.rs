@@ -42,6 +42,8 @@ pub(super) async fn follow(
         }
         match endpoint::rebind(&endpoint, network, &moves) {
             Ok(()) => {
+                // Its port is another even where the address comes back.
+                moves.lose(own.ip());
                 say(format_args!(
                     "{} is not an address of this machine any more: connections of this rank go on \
                      from another",

@@ -72,6 +72,7 @@ pub(super) struct Posted {
 pub(super) struct Look {
     pub(super) by: MemberId,
     pub(super) of: MemberProcess,
+    pub(super) heard: Instant,
 }
 
 /// What it sees.
@@ -81,7 +82,9 @@ pub(super) enum Sight {
     Stopped,
     Runs,
     /// On another.
-    PortClosed,
+    PortClosed {
+        heard: Instant,
+    },
 }
 
 /// What all processes share.
@@ -249,7 +252,7 @@ impl Process {
             let event = match sight {
                 Sight::Stopped => Event::Stopped(rank),
                 Sight::Runs => Event::Heard(rank),
-                Sight::PortClosed => Event::PortClosed(rank),
+                Sight::PortClosed { heard } => Event::PortClosed { rank, heard },
             };
             self.member_event(event, around);
         }

@@ -385,7 +385,7 @@ impl World {
     /// Answers those who look for others, as kernels do.
     fn answer_looks(&mut self) {
         let now = self.around.now;
-        for Look { by, of } in std::mem::take(&mut self.around.looks) {
+        for Look { by, of, heard } in std::mem::take(&mut self.around.looks) {
             let hosts = &self.faults.hosts;
             let process = self.processes[of.member_id as usize].as_ref();
             let at_work = process.filter(|process| process.end().is_none());
@@ -394,7 +394,7 @@ impl World {
             let sight = match at_work {
                 Some(process) if near && process.me == of && stopped => Sight::Stopped,
                 Some(process) if near && process.me == of => Sight::Runs,
-                None if !near => Sight::PortClosed,
+                None if !near => Sight::PortClosed { heard },
                 Some(_) | None => continue,
             };
             let mut net = lock(&self.around.net);

@@ -175,6 +175,19 @@ fn a_worker_that_others_have_dialled_gets_another_address_and_ends_the_exchange(
     });
 }
 
+/// Its port is another one then, of which those hear who have dialled it.
+#[test]
+fn a_worker_that_loses_its_address_and_gets_it_back_ends_the_exchange() {
+    let Some(networks) = slow(1, 2) else { return };
+    let mut workers = Job::new(&networks[0]).workers(&LARGE);
+    workers[0].reaches("step 20 ");
+    networks[0].change(0, "addr flush dev eth0\n").unwrap();
+    workers[0].reaches("is not an address of this machine any more");
+    let back = "addr add 10.0.0.1/24 dev eth0\n";
+    networks[0].change(0, back).unwrap();
+    end_alike(workers);
+}
+
 #[test]
 fn a_worker_that_has_moved_goes_on_with_those_who_are_left_of_three() {
     let Some(networks) = slow(2, 3) else { return };

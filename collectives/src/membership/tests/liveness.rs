@@ -101,9 +101,38 @@ fn a_silent_rank_of_another_host_is_looked_for_at_once_and_then_ever_more_rarely
 fn a_port_that_is_said_to_be_closed_while_its_rank_is_heard_means_nothing() {
     let mut world = World::joined(2, MS, Hosts::Each);
     world.run(10 * SECOND);
-    world.happens(0, Event::PortClosed(Rank::new(1)));
+    let closed = |heard| Event::PortClosed {
+        rank: Rank::new(1),
+        heard,
+    };
+    world.happens(0, closed(world.now));
+    // What a look has found that took long is as old as the look.
+    world.happens(0, closed(world.now - SECOND));
     world.run(20 * SECOND);
     assert_eq!(world.ends, [None, None]);
+}
+
+/// Its address has changed, and the old one refuses: it is heard within moments from the new one.
+#[test]
+fn a_rank_that_is_heard_after_its_port_was_found_closed_is_not_lost() {
+    let mut world = World::joined(2, MS, Hosts::Each);
+    world.run(SECOND);
+    world.stops(1);
+    world.run(SECOND + TIMEOUTS.heartbeat + 5 * MS);
+    let heard = world.ranks[0].heard_of(Rank::new(1)).unwrap();
+    let rank = Rank::new(1);
+    world.happens(0, Event::PortClosed { rank, heard });
+    world.run(SECOND + TIMEOUTS.heartbeat + 20 * MS);
+    world.goes_on(1);
+    world.run(5 * SECOND);
+    assert_eq!(world.ends, [None, None]);
+    world.stops(1);
+    let silent = 5 * SECOND + TIMEOUTS.heartbeat + 5 * MS;
+    world.run(silent);
+    let heard = world.ranks[0].heard_of(rank).unwrap();
+    world.happens(0, Event::PortClosed { rank, heard });
+    world.run(silent + LAST_WORDS);
+    assert_eq!(causes(&world)[0], Some(LossCause::PortClosed));
 }
 
 #[test]

@@ -13,8 +13,10 @@ use crate::quic::{UNNEEDED, control};
 use crate::tasks::spawn;
 use crate::wire::Message;
 
-/// Messages that may wait for a slow control stream; heartbeats beyond it are dropped.
-const WAITING: usize = 16;
+/// Messages that may wait for a slow control stream.
+const WAITING: usize = 32;
+/// How many of them heartbeats leave free for what is said once.
+const SAID_ONCE: usize = 16;
 /// How long a member may take to confirm the last word: several round trips and retransmissions in
 /// any network, and far less than [`Timeouts::silence`](crate::Timeouts::silence).
 const FAREWELL: Duration = Duration::from_millis(250);
@@ -135,9 +137,13 @@ impl ControlSender {
         self.open_stream.is_some()
     }
 
-    /// Queues a message, or drops it if too many wait.
+    /// Queues a message, or drops it if too many wait; a heartbeat sooner than others.
     pub(super) fn tell(&self, message: Message) {
-        if let Some(open_stream) = &self.open_stream {
+        let Some(open_stream) = &self.open_stream else {
+            return;
+        };
+        let is_one_of_many = matches!(message, Message::Heartbeat);
+        if !is_one_of_many || open_stream.messages.capacity() > SAID_ONCE {
             let _ = open_stream.messages.try_send(message);
         }
     }

@@ -7,14 +7,17 @@
 //!   other host   packets to its port ── refused ─────> nobody listens there any more
 //! ```
 //!
-//! A firewall may refuse datagrams for a member that lives, so a port that has refused one while
-//! its member was just admitted proves nothing later. Nor does one that its member has left, as
-//! where address translation forgets: who has moved is judged by silence.
+//! What counts at once are refusals of the connection's own packets. A firewall may refuse datagrams
+//! from elsewhere for a member that lives, so a port is asked by such only after a longer silence,
+//! and not if it has refused one while its member was just admitted. Nor does a port prove anything
+//! that its member has left, as where address translation forgets: who has moved is judged by
+//! silence. Packets of a connection that are authentic are a sign of life whatever they carry: a
+//! heartbeat may wait for room behind the bytes of operations.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quinn::Connection;
@@ -33,6 +36,9 @@ use crate::{OperationError, Rank};
 
 /// How long a refusal may be on its way; where none comes, a datagram has arrived or is lost.
 const REFUSAL: Duration = Duration::from_millis(100);
+/// After how much silence other datagrams than the connection's own ask, and other packets than
+/// signs of life count.
+const LONG: Duration = Duration::from_millis(200);
 /// What a file is for that watches a member.
 const WATCHING: &str = "watching the process of another rank";
 
@@ -60,6 +66,8 @@ pub(in crate::quic) enum Whereabouts {
         challenges: u64,
         /// Whether it has refused a datagram though the member was there.
         misleading: Arc<AtomicBool>,
+        /// How much the member had sent when it was last looked for.
+        seen: Arc<AtomicU64>,
     },
 }
 
@@ -73,7 +81,18 @@ impl Whereabouts {
             moves: node.moves.clone(),
             refused: node.refusals.watch(address),
             misleading: Arc::default(),
+            seen: Arc::default(),
         }
+    }
+
+    /// Whether the member has sent anything since it was last looked for.
+    fn has_sent(&self, connection: &Connection) -> bool {
+        let Self::Port { seen, .. } = self else {
+            return false;
+        };
+        let frames = connection.stats().frame_rx;
+        let sent = frames.acks + frames.stream;
+        seen.swap(sent, Ordering::Relaxed) != sent
     }
 
     /// Whether the member has been seen elsewhere since, over this connection: what the port says
@@ -104,7 +123,7 @@ impl Whereabouts {
         Some(match self.look(heard).await? {
             Sight::Stopped => Event::Stopped(rank),
             Sight::Runs => Event::Heard(rank),
-            Sight::PortClosed => Event::PortClosed(rank),
+            Sight::PortClosed => Event::PortClosed { rank, heard },
         })
     }
 
@@ -120,8 +139,8 @@ impl Whereabouts {
             Self::Port {
                 address, refused, ..
             } => {
-                let closed =
-                    refused.is_closed(heard) || refuses(address).await && refuses(address).await;
+                let closed = refused.is_closed(heard)
+                    || heard.elapsed() >= LONG && refuses(address).await && refuses(address).await;
                 closed.then_some(Sight::PortClosed)
             }
         }
@@ -136,8 +155,18 @@ impl Admission {
             return;
         };
         let (whereabouts, events) = (member.whereabouts.clone(), self.events.clone());
-        let mut connections = member.control_sender.connections().iter();
-        if connections.any(|connection| whereabouts.is_left(connection)) {
+        let connections = member.control_sender.connections();
+        let has_sent = connections
+            .first()
+            .is_some_and(|first| whereabouts.has_sent(first));
+        if has_sent && heard.elapsed() >= LONG {
+            spawn(async move { events.send(Event::Heard(rank)).await });
+            return;
+        }
+        if connections
+            .iter()
+            .any(|connection| whereabouts.is_left(connection))
+        {
             return;
         }
         spawn(async move {
@@ -248,11 +277,13 @@ mod tests {
             moves: Arc::default(),
             refused: Arc::default(),
             misleading: Arc::default(),
+            seen: Arc::default(),
         }
     }
 
     async fn looked(whereabouts: Whereabouts) -> String {
-        let event = whereabouts.examine(Rank::new(1), Instant::now()).await;
+        let heard = Instant::now().checked_sub(LONG).unwrap();
+        let event = whereabouts.examine(Rank::new(1), heard).await;
         event.map_or_else(String::new, |event| format!("{event:?}"))
     }
 
@@ -263,8 +294,13 @@ mod tests {
         assert!(!refuses(address).await);
         assert_eq!(looked(port(address)).await, "");
         drop(open);
-        let expected = format!("{:?}", Event::PortClosed(Rank::new(1)));
-        assert_eq!(looked(port(address)).await, expected);
+        assert_eq!(
+            port(address).look(Instant::now()).await,
+            None,
+            "too soon to ask"
+        );
+        let found = looked(port(address)).await;
+        assert!(found.starts_with("PortClosed"), "{found}");
     }
 
     #[tokio::test]

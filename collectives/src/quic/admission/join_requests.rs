@@ -94,7 +94,9 @@ impl Admission {
 
     async fn note(&self, newcomer: Newcomer, from: SocketAddr) {
         let newcomer = Newcomer {
-            port_is_telling: !evidence::refuses(from).await,
+            // It is asked there for as long as it joins.
+            port_is_telling: self.is_at(&newcomer.address, from).await
+                && !evidence::refuses(from).await,
             ..newcomer
         };
         let mut join_requests = self

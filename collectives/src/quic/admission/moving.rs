@@ -83,11 +83,12 @@ impl Admission {
             return None;
         }
         let told = lock(&self.node.told).get(&self.member_id(rank)).copied();
-        // Without any way there is nobody to tell it.
-        let from = match is_here(told.unwrap_or(called_at)) {
-            true => None,
-            false => from_here_to(address).ok(),
+        let knows = match told {
+            Some(told) => is_here(told),
+            None => !self.node.moves.is_lost(called_at),
         };
+        // Without any way there is nobody to tell it.
+        let from = (!knows).then(|| from_here_to(address).ok()).flatten();
         from.map(|from| Caller {
             rank,
             address,

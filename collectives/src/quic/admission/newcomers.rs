@@ -52,6 +52,11 @@ impl Admission {
         let _ = self.events.send(Event::Reported(rank)).await;
     }
 
+    /// Whether a name that somebody gives is the address from which it asks.
+    pub(super) async fn is_at(&self, name: &str, from: SocketAddr) -> bool {
+        matches!(resolve(name, from).await, Ok(Some(address)) if address == from)
+    }
+
     /// Returns when nobody listens at an address any more; false if there is none.
     async fn closes(&self, address: &str) -> bool {
         let Ok(own) = self.node.endpoint.local_addr() else {

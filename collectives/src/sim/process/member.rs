@@ -392,10 +392,11 @@ impl Process {
                     let (to, number) = (epoch.member_ids[rank.index()], epoch.number);
                     self.tell(to, number, message, around);
                 }
-                Action::Examine { rank, .. } => {
+                Action::Examine { rank, heard } => {
                     let member_id = epoch.member_ids[rank.index()];
                     let (by, of) = (self.me.member_id, epoch.admitted.get(&member_id));
-                    around.looks.extend(of.map(|of| Look { by, of: *of }));
+                    let look = |of: &MemberProcess| Look { by, of: *of, heard };
+                    around.looks.extend(of.map(look));
                 }
                 Action::Say(awaited) => {
                     let told = || awaited.to_string();

@@ -121,9 +121,12 @@ fn a_connection_that_may_stay_is_left_open_once_all_is_said_and_ends_with_what_i
             let (control, _) = dialled.open_bi().await.unwrap();
             let mut control_sender =
                 ControlSender::new(control, vec![dialled.clone()], After::MayStay);
-            if !is_queued {
-                (0..WAITING).for_each(|_| control_sender.tell(Message::Heartbeat));
-            }
+            // Signs of life leave room for what is said once.
+            let before = match is_queued {
+                true => Message::Heartbeat,
+                false => Message::Goodbye,
+            };
+            (0..WAITING).for_each(|_| control_sender.tell(before.clone()));
             control_sender.part(ABORT, Some(word()));
             let left = match control_sender.farewell().unwrap().await.unwrap() {
                 LastWord::Stays(parted) => Some(parted),
