@@ -106,8 +106,12 @@ fn after_a_failure_others_are_warned_then_asked_then_killed() {
     assert_eq!(trial.deadline(), Some(16.0));
     assert_eq!(trial.tick(15.9), []);
     assert_eq!(trial.tick(16.0), [Step::Kill]);
+    // On another host something may hold a connection open.
+    assert_eq!(trial.deadline(), Some(21.0));
+    assert_eq!(trial.tick(20.9), []);
+    assert_eq!(trial.tick(21.0), [Step::Disconnect]);
     assert_eq!(trial.deadline(), None);
-    trial.ended(16.1, &[(0, KILLED), (1, KILLED), (3, KILLED)]);
+    trial.ended(21.1, &[(0, KILLED), (1, KILLED), (3, KILLED)]);
     let failure = trial.failure();
     assert_eq!((failure.rank().number(), failure.others()), (2, 3));
 }
