@@ -32,6 +32,7 @@ mod slice;
 mod softmax;
 
 pub use apply::Function;
+pub(crate) use convolution::is_short;
 pub(crate) use gradient::all;
 pub(crate) use kernel::filled;
 pub(crate) use local::computes;

@@ -253,6 +253,6 @@ fn operation(of: Pooling) -> ReduceOp {
 }
 
 /// Whether sums of such elements are made in 32 bits, and rounded once.
-pub(super) fn is_short<T: Scalar>() -> bool {
+pub(crate) fn is_short<T: Scalar>() -> bool {
     matches!(T::TYPE, ElementType::F16 | ElementType::Bf16)
 }

@@ -39,7 +39,7 @@ impl<T: Float> DTensor<T> {
     }
 
     /// The cross-entropy of the softmax along the last axis with the probability of each class, and
-    /// its gradient by this tensor.
+    /// its gradient by this tensor. A class that has none costs nothing, even at a logit of −∞.
     ///
     /// # Shapes
     /// Labels have this shape; the loss has it without the last axis.
@@ -113,7 +113,7 @@ impl<T: Float> DTensor<T> {
         let right = probabilities(&classes, &Local::of(&labels), sizes)?;
         let logarithms = sums.pointwise(Pointwise::Ln, T::ln)?;
         let costs = logarithms.pairwise(Pairwise::Subtract, T::minus, &below, sizes)?;
-        let costs = costs.pairwise(Pairwise::Multiply, T::times, &right, sizes)?;
+        let costs = costs.weighed(&right)?;
         let mut one = sizes.to_vec();
         one.iter_mut().for_each(|sizes| sizes[axis] = 1);
         let losses = costs.fold(ReduceOp::Sum, &[axis], &one, &Monoid::sum())?;
@@ -146,6 +146,24 @@ impl<T: Float> DTensor<T> {
             powers,
             sums,
         })
+    }
+}
+
+impl<T: Float> Local<T> {
+    /// Costs times probabilities of the same sizes. What has none costs nothing: its cost may be
+    /// infinite, and 0 times that is no number.
+    fn weighed(&self, probabilities: &Self) -> Result<Self, Error> {
+        let times = |cost: T, probability: T| match probability == T::default() {
+            true => probability,
+            false => cost.times(probability),
+        };
+        let sizes = self.sizes();
+        let products = self.pairwise(Pairwise::Multiply, times, probabilities, sizes)?;
+        match products.computing() {
+            // Devices multiply all.
+            Some(_) => probabilities.select([&products, &products.zeros()?], sizes),
+            None => Ok(products),
+        }
     }
 }
 

@@ -132,6 +132,37 @@ fn every_reduction_is_independent_of_layouts() {
 }
 
 #[test]
+fn a_class_without_probability_costs_nothing_at_a_logit_of_minus_infinity() {
+    let (context, none) = (context(), f64::NEG_INFINITY);
+    let logits = array![[0.0, none, 0.0], [0.0, 0.0, none]];
+    let right = array![[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]];
+    let numbers = context
+        .copy_to_mesh(array![2_i64, 1], &Layout::replicated(&mesh(), 1))
+        .unwrap();
+    for layout in layouts(2) {
+        let logits = context.copy_to_mesh(logits.clone(), &layout).unwrap();
+        let right = context.copy_to_mesh(right.clone(), &layout).unwrap();
+        let dense = logits.cross_entropy(&right).unwrap();
+        let sparse = logits.sparse_cross_entropy(&numbers).unwrap();
+        for (losses, gradient) in [dense, sparse] {
+            let losses = losses.to_host().unwrap();
+            let is_right = |loss: &f64| (loss - 2_f64.ln()).abs() < 1e-12;
+            assert!(losses.iter().all(is_right), "{layout}: {losses}");
+            let gradient = gradient.to_host().unwrap();
+            assert_eq!((gradient[[0, 1]], gradient[[1, 2]]), (0.0, 0.0));
+        }
+    }
+    let placed = |row| {
+        let whole = Layout::replicated(&mesh(), 2);
+        context.copy_to_mesh(row, &whole).unwrap()
+    };
+    let (losses, _) = placed(array![[none, 0.0]])
+        .cross_entropy(&placed(array![[1.0, 0.0]]))
+        .unwrap();
+    assert_eq!(losses.to_host().unwrap()[[0]], f64::INFINITY);
+}
+
+#[test]
 fn means_of_short_floats_are_there_where_their_sums_are_not() {
     let layout = Layout::from_names(["x", "y"], &mesh()).unwrap();
     let large = f16::from_f32(60_000.0);

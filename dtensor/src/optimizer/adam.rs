@@ -5,10 +5,12 @@ use std::path::Path;
 use meshwork_layout::Layout;
 
 use super::{Saved, arriving, checked, named, restored, zeros};
-use crate::{Context, DTensor, DVariable, Error, Float, Save};
+use crate::ops::is_short;
+use crate::{Context, DTensor, DVariable, Error, Float, Save, Variable, VariableSet};
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter, "Decoupled Weight Decay
-/// Regularization", ICLR 2019).
+/// Regularization", ICLR 2019). Of variables of 16 bits the means have 32, as has the step, whose
+/// end is rounded once.
 ///
 /// ```
 /// use meshwork_core::{Client, Mesh};
@@ -37,8 +39,21 @@ pub struct AdamW<T: Float> {
     rate: T,
     constants: Constants,
     steps: Vec<DVariable<f32>>,
-    means: Vec<DVariable<T>>,
-    squares: Vec<DVariable<T>>,
+    averages: Averages<T>,
+}
+
+/// Means and squares of all variables. Of short floats they have 32 bits: in 16 the number beside
+/// the divisor is 0, squares of small gradients are too, and a share of 0.999 is 1.
+#[derive(Clone, Debug)]
+enum Averages<T: Float> {
+    Own(Moments<T>),
+    Wide(Moments<f32>),
+}
+
+#[derive(Clone, Debug)]
+struct Moments<A: Float> {
+    means: Vec<DVariable<A>>,
+    squares: Vec<DVariable<A>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,19 +63,24 @@ struct Constants {
     decay: f64,
 }
 
-/// Numbers of steps, means and squares.
-type Remembered<'a, T> = (
-    &'a mut Vec<DVariable<f32>>,
-    &'a mut Vec<DVariable<T>>,
-    &'a mut Vec<DVariable<T>>,
-);
+/// The step of one variable.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    constants: Constants,
+    place: usize,
+    /// How many there were, with this one.
+    count: &'a DVariable<f32>,
+}
+
+/// Numbers of steps, and then means and squares.
+type Remembered<'a> = (&'a mut Vec<DVariable<f32>>, &'a mut dyn VariableSet);
 
 impl<T: Float> AdamW<T> {
     /// With a learning rate, for these variables; the other constants are 0.9 and 0.999 for what is
     /// kept of means and squares, 1e-8 beside the divisor, and a decay of 0.01.
     ///
     /// # Errors
-    /// Those of [`DTensor::zeros_like`].
+    /// Those of [`DTensor::zeros_like`] and [`DTensor::cast`].
     pub fn new(rate: T, variables: &[&DVariable<T>]) -> Result<Self, Error> {
         Ok(Self {
             rate,
@@ -70,8 +90,7 @@ impl<T: Float> AdamW<T> {
                 decay: 0.01,
             },
             steps: steps(variables)?,
-            means: zeros(variables)?,
-            squares: zeros(variables)?,
+            averages: Averages::of(variables)?,
         })
     }
 
@@ -115,28 +134,34 @@ impl<T: Float> AdamW<T> {
         &mut self,
         updates: impl IntoIterator<Item = (&'a mut DVariable<T>, &'a DTensor<T>)>,
     ) -> Result<(), Error> {
-        let updates = checked(updates, self.means.len())?;
-        let constants = self.constants;
-        let [mean_share, square_share] = constants.betas;
-        let states = self.steps.iter_mut().zip(&mut self.means);
-        let states = states.zip(&mut self.squares);
-        for ((variable, gradient), ((steps, mean), square)) in updates.into_iter().zip(states) {
+        let updates = checked(updates, self.steps.len())?;
+        let counted = updates.into_iter().zip(&mut self.steps).enumerate();
+        for (place, ((variable, gradient), count)) in counted {
             let gradient = arriving(variable, gradient)?;
-            steps.assign(&steps.value().add_scalar(1.0)?)?;
-            follow(mean, mean_share, &gradient)?;
-            follow(square, square_share, &gradient.mul(&gradient)?)?;
-            let mean = corrected(mean, mean_share, steps)?;
-            let square = corrected(square, square_share, steps)?;
-            let divisor = root(&square)?.add_scalar(T::from_f64(constants.epsilon))?;
-            let decay = variable.value().scale(T::from_f64(constants.decay))?;
-            let change = mean.div(&divisor)?.add(&decay)?;
-            variable.assign_sub(&change.scale(self.rate)?)?;
+            count.assign(&count.value().add_scalar(1.0)?)?;
+            let step = Step {
+                constants: self.constants,
+                place,
+                count,
+            };
+            match &mut self.averages {
+                Averages::Own(own) => {
+                    let change = own.change(step, variable.value(), &gradient)?;
+                    variable.assign_sub(&change.scale(self.rate)?)?;
+                }
+                Averages::Wide(wide) => {
+                    let weights = variable.value().cast::<f32>()?;
+                    let change = wide.change(step, &weights, &gradient.cast()?)?;
+                    let change = change.scale(narrow(self.rate.to_f64()))?;
+                    variable.assign(&weights.sub(&change)?.cast()?)?;
+                }
+            }
         }
         Ok(())
     }
 
-    pub(crate) fn remembered_mut(&mut self) -> Remembered<'_, T> {
-        (&mut self.steps, &mut self.means, &mut self.squares)
+    pub(crate) fn remembered_mut(&mut self) -> Remembered<'_> {
+        (&mut self.steps, &mut self.averages)
     }
 
     /// What is to be saved, with names that begin with `prefix`: means and squares lie as the
@@ -144,8 +169,10 @@ impl<T: Float> AdamW<T> {
     #[must_use]
     pub fn state(&self, prefix: &str) -> Vec<(String, &dyn Save)> {
         let mut state = named(prefix, "steps", &self.steps);
-        state.extend(named(prefix, "mean", &self.means));
-        state.extend(named(prefix, "square", &self.squares));
+        state.extend(match &self.averages {
+            Averages::Own(own) => own.state(prefix),
+            Averages::Wide(wide) => wide.state(prefix),
+        });
         state
     }
 
@@ -161,11 +188,81 @@ impl<T: Float> AdamW<T> {
             prefix,
         };
         let steps = restored(from, "steps", &self.steps)?;
-        let means = restored(from, "mean", &self.means)?;
-        let squares = restored(from, "square", &self.squares)?;
-        (self.steps, self.means, self.squares) = (steps, means, squares);
+        let averages = match &self.averages {
+            Averages::Own(own) => Averages::Own(own.restored(from)?),
+            Averages::Wide(wide) => Averages::Wide(wide.restored(from)?),
+        };
+        (self.steps, self.averages) = (steps, averages);
         Ok(())
     }
+}
+
+impl<T: Float> Averages<T> {
+    fn of(variables: &[&DVariable<T>]) -> Result<Self, Error> {
+        Ok(match is_short::<T>() {
+            true => Self::Wide(Moments {
+                means: wide_zeros(variables)?,
+                squares: wide_zeros(variables)?,
+            }),
+            false => Self::Own(Moments {
+                means: zeros(variables)?,
+                squares: zeros(variables)?,
+            }),
+        })
+    }
+}
+
+impl<T: Float> VariableSet for Averages<T> {
+    fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+        match self {
+            Self::Own(own) => (&mut own.means, &mut own.squares).visit(visit),
+            Self::Wide(wide) => (&mut wide.means, &mut wide.squares).visit(visit),
+        }
+    }
+}
+
+impl<A: Float> Moments<A> {
+    /// How far weights go by this gradient, but for the rate.
+    #[track_caller]
+    fn change(
+        &mut self,
+        step: Step<'_>,
+        weights: &DTensor<A>,
+        gradient: &DTensor<A>,
+    ) -> Result<DTensor<A>, Error> {
+        let constants = step.constants;
+        let [mean_share, square_share] = constants.betas;
+        let mean = &mut self.means[step.place];
+        let square = &mut self.squares[step.place];
+        follow(mean, mean_share, gradient)?;
+        follow(square, square_share, &gradient.mul(gradient)?)?;
+        let mean = corrected(mean, mean_share, step.count)?;
+        let square = corrected(square, square_share, step.count)?;
+        let divisor = root(&square)?.add_scalar(A::from_f64(constants.epsilon))?;
+        let decay = weights.scale(A::from_f64(constants.decay))?;
+        mean.div(&divisor)?.add(&decay)
+    }
+
+    fn state(&self, prefix: &str) -> Vec<(String, &dyn Save)> {
+        let mut state = named(prefix, "mean", &self.means);
+        state.extend(named(prefix, "square", &self.squares));
+        state
+    }
+
+    #[track_caller]
+    fn restored(&self, from: Saved<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            means: restored(from, "mean", &self.means)?,
+            squares: restored(from, "square", &self.squares)?,
+        })
+    }
+}
+
+/// One tensor of zeros of 32 bits for each variable, in its layout.
+fn wide_zeros<T: Float>(variables: &[&DVariable<T>]) -> Result<Vec<DVariable<f32>>, Error> {
+    let zeros = zeros(variables)?.into_iter();
+    let wide = zeros.map(|zeros| Ok(DVariable::new(zeros.value().cast()?)));
+    wide.collect()
 }
 
 /// A number of steps for each variable, which all of its devices have.

@@ -1,4 +1,5 @@
-//! Optimizers against loops over plain numbers, in all layouts, and their state in checkpoints.
+//! Optimizers against loops over plain numbers, in all layouts, their state in checkpoints, and
+//! floats of 16 bits.
 
 use meshwork_core::Mesh;
 use meshwork_layout::Layout;
@@ -6,6 +7,7 @@ use ndarray::{ArrayD, IxDyn};
 
 use super::*;
 use crate::testing::{clients, mesh};
+use crate::{bf16, f16};
 
 const SHAPE: [usize; 2] = [3, 5];
 
@@ -111,6 +113,37 @@ fn adam_is_the_loop_of_its_paper_in_every_layout() {
     // The powers of the shares have 32 bits.
     let close = |end: &ArrayD<f64>| end.iter().zip(&weights).all(|(a, b)| (a - b).abs() < 1e-5);
     assert!(ends.iter().all(close), "{ends:?} {weights}");
+}
+
+#[test]
+fn adam_moves_short_floats_as_it_does_wide_ones_that_are_rounded_after_each_step() {
+    assert_rounded_only::<f16>();
+    assert_rounded_only::<bf16>();
+}
+
+/// Gradients are so small that most of their squares are no half floats, and some are 0.
+#[track_caller]
+fn assert_rounded_only<T: Float>() {
+    let context = Context::alone(testing_client());
+    let layout = layouts(&mesh()).remove(1);
+    let placed = |whole: ArrayD<f64>| {
+        let short = whole.mapv(T::from_f64);
+        context.copy_to_mesh(short, &layout).unwrap()
+    };
+    let mut short = DVariable::new(placed(whole(0)));
+    let mut wide = DVariable::new(short.value().cast::<f32>().unwrap());
+    let mut of_short = AdamW::new(T::from_f64(0.125), &[&short]).unwrap();
+    let mut of_wide = AdamW::new(0.125, &[&wide]).unwrap();
+    for number in 0..5 {
+        let gradient = placed(slope(number) / 4096.0);
+        of_short.step([(&mut short, &gradient)]).unwrap();
+        let gradient = gradient.cast().unwrap();
+        of_wide.step([(&mut wide, &gradient)]).unwrap();
+        let rounded = wide.value().cast::<T>().unwrap();
+        let found = short.value().to_host().unwrap();
+        assert_eq!(found, rounded.to_host().unwrap());
+        wide.assign(&rounded.cast().unwrap()).unwrap();
+    }
 }
 
 #[test]

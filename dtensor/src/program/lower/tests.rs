@@ -3,6 +3,7 @@
 use meshwork_accel::GraphOp;
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_layout::{Layout, PartialReduction, ShardingSpec};
+use ndarray::Array2;
 
 use crate::record::with_scalar;
 use crate::tape::tests::numbers;
@@ -168,6 +169,24 @@ fn ops_and_gradients_in_all_layouts_are_what_they_are_one_by_one() {
         }
     }
     assert!(compared > 60, "{compared} of 121");
+}
+
+#[test]
+fn a_class_without_probability_costs_nothing_in_a_graph_too() {
+    let (context, mesh) = four();
+    let right = Array2::<f64>::eye(4);
+    let logits = Array2::from_shape_fn((4, 4), |(row, class)| match (4 + class - row) % 4 {
+        0 | 1 => 0.0,
+        _ => f64::NEG_INFINITY,
+    });
+    for layout in layouts(&mesh) {
+        let logits = context.copy_to_mesh(logits.clone(), &layout).unwrap();
+        let right = context.copy_to_mesh(right.clone(), &layout).unwrap();
+        let nodes = check(&context, &(logits, right), |(logits, right)| {
+            Ok(vec![logits.cross_entropy(right)?.0])
+        });
+        assert!(!nodes.is_empty(), "{layout}");
+    }
 }
 
 fn rows(of: &DTensor<f64>) -> Result<Layout, Error> {
