@@ -79,8 +79,8 @@
 //!
 //! A question about one rank takes time for the dimensions of tensor and mesh, whatever the sizes;
 //! [`Layout::owners`] is lazy. A plan is a search whose time grows with the factors of the mesh's
-//! dimensions, not with the tensor; [`Plan::is_proven_cheapest`] says whether it was finished. No
-//! threads, no I/O.
+//! dimensions, not with the tensor; [`Plan::is_proven_cheapest`] says whether it was finished and
+//! left nothing out. No threads, no I/O.
 //!
 //! # Map of the crate
 //!

@@ -26,7 +26,7 @@ mod state;
 mod step;
 mod target;
 
-use frame::{Endpoint, Frame};
+use frame::{Endpoint, Frame, Frames};
 use links::duration;
 use path::{Found, Path};
 use problem::{Place, Problem, Tensor};
@@ -125,19 +125,20 @@ impl<'a> Relayout<'a> {
     /// those the fewest steps.
     ///
     /// Mesh dimensions are used in part where that is cheaper, on meshes of up to six prime
-    /// factors. On meshes of very many dimensions the search is given up after some millions of
-    /// steps, as [`Plan::is_proven_cheapest`] reports.
+    /// factors, and with few of their orders where those differ. On meshes of very many dimensions
+    /// the search is given up after some millions of steps. [`Plan::is_proven_cheapest`] reports
+    /// both.
     ///
     /// # Errors
     /// [`Error::MemoryBound`] if no plan keeps within the bound; it says which bound would do.
     pub fn plan(&self) -> Result<Plan, Error> {
-        let problems = self.problems();
+        let Problems { problems, are_all } = self.problems();
         let aim = self.memory_bound.map_or(Aim::Cost, Aim::CostWithin);
         let paths = problems
             .iter()
             .filter_map(|problem| Some((problem, search(problem, aim)?)));
         let paths: Vec<(&Problem, Path)> = paths.collect();
-        let is_proven = paths.iter().all(|(_, path)| path.is_proven);
+        let is_proven = are_all && paths.iter().all(|(_, path)| path.is_proven);
         match paths.into_iter().min_by_key(|(_, path)| path.cost) {
             Some((problem, path)) => Ok(self.to_plan(problem, Path { is_proven, ..path })),
             None => Err(Error::MemoryBound {
@@ -148,7 +149,7 @@ impl<'a> Relayout<'a> {
     }
 
     /// The relayout in terms of sub-axes, in each way that is worth a search.
-    fn problems(&self) -> Vec<Problem> {
+    fn problems(&self) -> Problems {
         let reductions = (self.from.reduction(), self.to.reduction());
         let two_reductions =
             matches!(reductions, (Some(from), Some(to)) if from != to) && self.from.terms() > 1;
@@ -165,20 +166,26 @@ impl<'a> Relayout<'a> {
                 digits: digits.clone(),
             };
             let ends = [Endpoint::own(self.from), to];
-            if let Some(frames) = Frame::joint(&ends, shape) {
+            if let Some(Frames { frames, are_all }) = Frame::joint(&ends, shape) {
                 let frames = frames.into_iter().map(|frame| SmallVec::from_iter([frame]));
-                return frames.map(|frames| problem(frames, &ends)).collect();
+                return Problems {
+                    problems: frames.map(|frames| problem(frames, &ends)).collect(),
+                    are_all,
+                };
             }
         }
         let ends = [Endpoint::own(self.from), Endpoint::own(&self.target.layout)];
         let targets = Frame::single(&self.target.layout, shape);
         let sources = Frame::single(self.from, shape);
-        let pairs = sources.into_iter().flat_map(|source| {
-            targets
-                .iter()
-                .map(move |target| SmallVec::from_iter([source.clone(), target.clone()]))
+        let are_all = sources.are_all && targets.are_all;
+        let pairs = sources.frames.into_iter().flat_map(|source| {
+            let targets = targets.frames.iter();
+            targets.map(move |target| SmallVec::from_iter([source.clone(), target.clone()]))
         });
-        pairs.map(|frames| problem(frames, &ends)).collect()
+        Problems {
+            problems: pairs.map(|frames| problem(frames, &ends)).collect(),
+            are_all,
+        }
     }
 
     fn to_plan(&self, problem: &Problem, path: Path) -> Plan {
@@ -216,6 +223,13 @@ impl<'a> Relayout<'a> {
             time: duration(found.cost(problem).fs),
         }
     }
+}
+
+/// A relayout in the ways that are searched.
+struct Problems {
+    problems: Vec<Problem>,
+    /// Whether no way is left out that might be cheaper.
+    are_all: bool,
 }
 
 /// A relayout plan: the steps by which devices bring a tensor from one layout into another.
@@ -290,7 +304,10 @@ impl Plan {
         self.time
     }
 
-    /// Whether the search came to its end, so that no other list of these collectives is cheaper.
+    /// Whether the search came to its end and left no part of a mesh dimension out, so that no
+    /// other list of these collectives is cheaper. It does leave parts out on meshes of more than
+    /// six prime factors, such as 8×16, and where factors that differ have many orders, as in 12 or
+    /// 6×6×6.
     #[must_use]
     pub fn is_proven_cheapest(&self) -> bool {
         self.is_proven_cheapest

@@ -23,6 +23,15 @@ pub(super) struct Frame {
     pub(super) sub_axes: Vec<SubAxis>,
 }
 
+/// Frames for the planner to take the best plan of: they differ in the order of the prime factors
+/// of a mesh dimension.
+#[derive(Debug)]
+pub(super) struct Frames {
+    pub(super) frames: Vec<Frame>,
+    /// Whether no frame is left out, in which a plan might be cheaper.
+    pub(super) are_all: bool,
+}
+
 /// A digit of rank numbers that is within one mesh dimension.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct SubAxis {
@@ -32,9 +41,8 @@ pub(super) struct SubAxis {
 }
 
 impl Frame {
-    /// Frames in which both layouts can be written, for the planner to take the best plan of: they
-    /// differ in the order of the prime factors of a mesh dimension. None, if no frame has both.
-    pub(super) fn joint(ends: &[Endpoint<'_>; 2], shape: &[usize]) -> Option<Vec<Self>> {
+    /// Frames in which both layouts can be written. None, if no frame has both.
+    pub(super) fn joint(ends: &[Endpoint<'_>; 2], shape: &[usize]) -> Option<Frames> {
         let mesh = ends[0].layout.mesh();
         let digits = joint_digits(ends.iter().flat_map(|end| end.digits.iter().flatten()))?;
         let coarse = Self::of_digits(mesh, digits);
@@ -43,7 +51,7 @@ impl Frame {
     }
 
     /// The same for one layout; there always is such a frame.
-    pub(super) fn single(layout: &Layout, shape: &[usize]) -> Vec<Self> {
+    pub(super) fn single(layout: &Layout, shape: &[usize]) -> Frames {
         let end = Endpoint::own(layout);
         let digits = end.digits.iter().flatten().copied().collect();
         Self::of_digits(layout.mesh(), digits).refined(&[end], shape)
@@ -122,19 +130,24 @@ impl Frame {
     }
 
     /// This frame with sub-axes cut into primes where no endpoint's blocks change by it, as long as
-    /// that does not give more than [`MOST_PRIMES`]: one frame for each order of the prime factors,
-    /// the first [`MOST_ORDERS`].
-    fn refined(self, ends: &[Endpoint<'_>], shape: &[usize]) -> Vec<Self> {
+    /// that does not give more than [`MOST_PRIMES`]: one frame for each of the [`orders`] of the
+    /// prime factors, the first [`MOST_ORDERS`].
+    fn refined(self, ends: &[Endpoint<'_>], shape: &[usize]) -> Frames {
         let orders: Vec<_> = self
             .sub_axes
             .iter()
             .map(|sub_axis| orders(sub_axis.digit.size))
             .collect();
         if orders.iter().map(|orders| orders[0].len()).sum::<usize>() > MOST_PRIMES {
-            return vec![self];
+            return Frames {
+                frames: vec![self],
+                are_all: orders.iter().all(|orders| orders[0].len() < 2),
+            };
         }
+        let mut are_all = orders.iter().all(has_all);
         let mut frames = vec![Vec::new()];
         for (sub_axis, orders) in self.sub_axes.iter().zip(&orders) {
+            are_all &= frames.len() * orders.len() <= MOST_ORDERS;
             let extended = frames.iter().flat_map(|sub_axes: &Vec<SubAxis>| {
                 orders
                     .iter()
@@ -145,7 +158,10 @@ impl Frame {
         let refined = frames
             .into_iter()
             .map(|sub_axes| self.unless_changed(sub_axes, ends, shape));
-        refined.collect()
+        Frames {
+            frames: refined.collect(),
+            are_all,
+        }
     }
 
     /// This frame with these sub-axes, but whole wherever an endpoint's blocks would change.
@@ -248,8 +264,11 @@ impl<'a> Endpoint<'a> {
     }
 }
 
+/// Orders of the prime factors of a size.
+type Orders = SmallVec<[SmallVec<[usize; 4]>; 2]>;
+
 /// The orders of the prime factors of a size, ascending and descending; one where they are equal.
-fn orders(size: usize) -> SmallVec<[SmallVec<[usize; 4]>; 2]> {
+fn orders(size: usize) -> Orders {
     let mut primes: SmallVec<[usize; 4]> = SmallVec::new();
     let mut rest = size;
     let mut prime = 2;
@@ -267,6 +286,12 @@ fn orders(size: usize) -> SmallVec<[SmallVec<[usize; 4]>; 2]> {
     let mut orders = SmallVec::from_iter([primes, descending]);
     orders.dedup();
     orders
+}
+
+/// Whether there are no orders but these: factors that differ have others, such as 2·3·2, from the
+/// third on.
+fn has_all(orders: &Orders) -> bool {
+    orders.len() == 1 || orders[0].len() < 3
 }
 
 /// Above this many sub-axes the search takes mesh dimensions as they are.

@@ -122,6 +122,34 @@ fn the_memory_bound_changes_the_plan_or_is_refused_with_the_one_that_would_do() 
 }
 
 #[test]
+fn a_plan_is_proven_cheapest_only_where_no_part_of_a_mesh_dimension_was_left_out() {
+    let is_proven = |from: &Layout, to: &Layout| {
+        let plan = Relayout::new(from, to, &[432], 4).unwrap().plan();
+        plan.unwrap().is_proven_cheapest()
+    };
+    for (sizes, expected) in [
+        ([2, 4, 8], true),
+        ([6, 6, 1], true),
+        // Seven prime factors.
+        ([2, 8, 8], false),
+        // Eight orders of them.
+        ([6, 6, 6], false),
+        // 2·3·2 is not looked at.
+        ([12, 2, 1], false),
+    ] {
+        let mesh = mesh(&sizes);
+        let from = Layout::from_names(["x"], &mesh).unwrap();
+        let to = Layout::replicated(&mesh, 1);
+        assert_eq!(is_proven(&from, &to), expected, "{sizes:?}");
+    }
+    // Nor is there anything to leave out where all dimensions are prime, however many.
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    let mesh = Mesh::new(names.map(|name| (name, 2))).unwrap();
+    let to = Layout::from_names(["a"], &mesh).unwrap();
+    assert!(is_proven(&Layout::replicated(&mesh, 1), &to));
+}
+
+#[test]
 fn links_decide_where_bytes_go() {
     let mesh = mesh(&[2, 2]);
     let specs = |text: &str| Layout::from_specs(text, &mesh).unwrap();
