@@ -67,8 +67,8 @@ pub(crate) fn check(
     }
 }
 
-/// Whether a host header names loopback itself, with any port.
-fn is_own(host: &[u8]) -> bool {
+/// Whether a host header, or another address, names loopback itself, with any port.
+pub(crate) fn is_own(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else {
         return false;
     };

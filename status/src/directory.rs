@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::client::Target;
-use crate::folder;
+use crate::{access, folder};
 
 /// What is known of where ranks are asked.
 #[derive(Debug)]
@@ -23,8 +23,19 @@ impl Directory<'_> {
     /// tells.
     pub(crate) fn find(&self, rank: u32) -> Option<Target> {
         let member = self.members.get(rank as usize)?;
-        let noted = self.folder.and_then(|folder| folder::of(folder, member));
-        noted.or_else(|| self.by_port(rank).map(Target::new))
+        match self.folder.and_then(|folder| folder::of(folder, member)) {
+            // It would be this host's own.
+            Some(noted) if noted.is_on_loopback() && !self.is_here(rank) => None,
+            Some(noted) => Some(noted.target()),
+            None => self.by_port(rank).map(Target::new),
+        }
+    }
+
+    /// Whether a rank is on this host, as far as the addresses in the group tell.
+    fn is_here(&self, rank: u32) -> bool {
+        let member = self.members.get(rank as usize);
+        let is_own = member.is_some_and(|member| access::is_own(member.as_bytes()));
+        is_own || self.host(rank) == self.host(self.me)
     }
 
     /// The `k`-th rank of a host has the `k`-th port from the first on.
@@ -53,6 +64,7 @@ impl Directory<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folder::Note;
 
     #[test]
     fn without_a_folder_ports_follow_from_the_places_on_each_host() {
@@ -79,5 +91,55 @@ mod tests {
         assert_eq!(find("127.0.0.1:0", 1), [const { None }; 6]);
         assert_eq!(find("0.0.0.0:0", 1), [const { None }; 6]);
         assert_eq!(find("0.0.0.0:65535", 0)[2], None);
+    }
+
+    #[test]
+    fn notes_say_where_to_ask_as_seen_from_the_host_that_asks() {
+        let folder = tempfile::tempdir().unwrap();
+        let members = ["a:1", "b:1", "[::7]:5", "a:2", "b:2", "127.0.0.2:1", "c:1"];
+        let members = members.map(str::to_owned);
+        let listens = [
+            "0.0.0.0:90",
+            "0.0.0.0:91",
+            "[::]:92",
+            "127.0.0.1:93",
+            "127.0.0.1:94",
+            "127.0.0.1:95",
+            "10.0.0.3:96",
+        ];
+        let notes = members.iter().zip(listens).map(|(member, listens)| {
+            let listens = listens.parse().unwrap();
+            Note::write(folder.path(), member, listens).unwrap()
+        });
+        let _notes: Vec<Note> = notes.collect();
+        let find = |me| {
+            let directory = Directory {
+                first: "0.0.0.0:70".parse().unwrap(),
+                folder: Some(folder.path()),
+                members: &members,
+                me,
+            };
+            let all = (0..7).map(|rank| directory.find(rank));
+            all.map(|target| target.map(|target| target.address().to_owned()))
+                .collect::<Vec<_>>()
+        };
+        let some = |address: &str| Some(address.to_owned());
+        let own = some("127.0.0.1:93");
+        let mut expected = [
+            "a:90",
+            "b:91",
+            "[::7]:92",
+            "",
+            "",
+            "127.0.0.1:95",
+            "10.0.0.3:96",
+        ]
+        .map(some);
+        (expected[3], expected[4]) = (own, None);
+        assert_eq!(find(0), expected);
+        (expected[3], expected[4]) = (None, some("127.0.0.1:94"));
+        assert_eq!(find(1), expected);
+        (expected[3], expected[4]) = (None, None);
+        assert_eq!(find(6), expected);
     }
 }

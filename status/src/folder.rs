@@ -60,7 +60,45 @@ impl Drop for Note {
     }
 }
 
-/// Where the ranks are asked that have said so in this folder, by the names of their files.
+/// Where a rank listens, as its file says.
+pub(crate) struct Noted {
+    status: SocketAddr,
+    member: String,
+    process: Option<u32>,
+}
+
+impl Noted {
+    fn read(path: &Path) -> Option<Self> {
+        let short = fs::metadata(path).ok()?.len() <= LONGEST;
+        let text = short.then(|| fs::read_to_string(path))?.ok()?;
+        let note: Value = serde_json::from_str(&text).ok()?;
+        Some(Self {
+            status: note["status"].as_str()?.parse().ok()?,
+            member: note["member"].as_str()?.to_owned(),
+            process: number_of(&note["process"]),
+        })
+    }
+
+    /// Where it is asked. "All addresses" would be those of whoever asks, so it is asked at the
+    /// host by which its group knows it.
+    pub(crate) fn target(&self) -> Target {
+        let host = self.member.rsplit_once(':').map(|parts| parts.0);
+        let address = match host.filter(|_| self.status.ip().is_unspecified()) {
+            Some(host) => format!("{host}:{}", self.status.port()),
+            None => self.status.to_string(),
+        };
+        Target::new(address).with_process(self.process)
+    }
+
+    /// Whether it is reached from its own host only.
+    pub(crate) fn is_on_loopback(&self) -> bool {
+        self.status.ip().is_loopback()
+    }
+}
+
+/// Where the ranks are asked that have said so in this folder, by the names of their files. One
+/// that listens at all addresses is asked at its host in the group; one that listens on loopback is
+/// reached from its own host only.
 ///
 /// # Errors
 /// [`Error::File`] for a folder that cannot be read. Files that say nothing of the kind are passed
@@ -76,21 +114,13 @@ pub fn targets(folder: &Path) -> Result<Vec<Target>, Error> {
         paths.extend(path.file_name().is_some_and(is_note).then_some(path));
     }
     paths.sort();
-    Ok(paths.iter().filter_map(|path| read(path)).collect())
+    let noted = paths.iter().filter_map(|path| Noted::read(path));
+    Ok(noted.map(|noted| noted.target()).collect())
 }
 
-/// Where the member with this address in its group is asked, if it has said so.
-pub(crate) fn of(folder: &Path, member: &str) -> Option<Target> {
-    read(&folder.join(name_of(member)))
-}
-
-fn read(path: &Path) -> Option<Target> {
-    let short = fs::metadata(path).ok()?.len() <= LONGEST;
-    let text = short.then(|| fs::read_to_string(path))?.ok()?;
-    let note: Value = serde_json::from_str(&text).ok()?;
-    let address: SocketAddr = note["status"].as_str()?.parse().ok()?;
-    let process = number_of(&note["process"]);
-    Some(Target::new(address.to_string()).with_process(process))
+/// Where the member with this address in its group listens, if it has said so.
+pub(crate) fn of(folder: &Path, member: &str) -> Option<Noted> {
+    Noted::read(&folder.join(name_of(member)))
 }
 
 /// What an address has besides letters, digits, dots and minus signs is a file system's own.
@@ -130,8 +160,9 @@ mod tests {
         let one = Note::write(&path, "10.0.0.1:4000", at(1)).unwrap();
         let two = Note::write(&path, "../../etc:4001", at(2)).unwrap();
         fs::write(path.join("status-x.json"), "{").unwrap();
-        fs::write(path.join("status-y.json"), r#"{ "status": "evil:80" }"#).unwrap();
-        fs::write(path.join("rank-0.json"), r#"{ "status": "127.0.0.1:9" }"#).unwrap();
+        let note = |status| format!(r#"{{ "status": "{status}", "member": "a:1" }}"#);
+        fs::write(path.join("status-y.json"), note("evil:80")).unwrap();
+        fs::write(path.join("rank-0.json"), note("127.0.0.1:9")).unwrap();
         fs::write(path.join("status-z.json"), " ".repeat(5000)).unwrap();
         assert_eq!(addresses(), ["127.0.0.1:2", "127.0.0.1:1"]);
         drop(two);
@@ -139,5 +170,19 @@ mod tests {
         assert_eq!(addresses(), ["127.0.0.1:3"]);
         drop((one, again));
         assert!(addresses().is_empty());
+    }
+
+    #[test]
+    fn who_listens_at_all_addresses_is_asked_at_the_host_of_its_member() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |member, port| {
+            let everywhere = SocketAddr::from(([0, 0, 0, 0], port));
+            Note::write(folder.path(), member, everywhere).unwrap()
+        };
+        let _notes = [write("b:7", 4), write("thread", 5)];
+        let found = targets(folder.path()).unwrap();
+        let found = found.iter().map(Target::address).collect::<Vec<_>>();
+        // The other has no host.
+        assert_eq!(found, ["b:4", "0.0.0.0:5"]);
     }
 }
