@@ -38,7 +38,9 @@ use target::Given;
 /// - `queuedResources/NAME`, or that whole path: all nodes of a queued resource.
 ///
 /// Project and zone are those of the program, of `TPU_CONFIG` or of this machine. The process is
-/// task 0 of its job, or the one that `TPU_WORKER_ID` says, or whatever the program says it is.
+/// task 0 of its job, or the one that `TPU_WORKER_ID` says, or whatever the program says it is. Of
+/// a queued resource with several nodes `MEGASCALE_SLICE_ID` has to say which one the process is
+/// in, as `TPU_WORKER_ID` numbers the workers of each; without both the task is not known.
 ///
 /// The API is where its description says that `TPU_API_DISCOVERY_URL` names, or at
 /// `CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU`, or where it always is, unless the program knows better.
@@ -266,6 +268,12 @@ impl TpuResolver {
         }
     }
 
+    /// Whether it may consist of several nodes.
+    fn may_have_slices(&self) -> bool {
+        let queued = TpuKind::QueuedResource;
+        matches!(self.target(), Ok(TpuTarget::Named(name)) if name.kind() == queued)
+    }
+
     /// What the TPU lacks to be ready.
     fn lack(&self) -> Result<Option<ServiceError>, Error> {
         Ok(self.nodes()?.iter().find_map(TpuNode::lack))
@@ -312,11 +320,17 @@ impl ClusterResolver for TpuResolver {
             ..self.clone()
         };
         let mut evidence = Explanation::default();
-        let (spec, accelerators) = match now.ask_once(&mut evidence) {
-            Ok((spec, accelerators)) => (Ok(spec), Ok(accelerators)),
+        let asked = now.ask_once(&mut evidence);
+        let task_id = match &asked {
+            Ok(asked) => now.own_index(&asked.slices, &mut evidence),
+            // How many workers come before it is not known.
+            Err(error) if now.may_have_slices() => Err(error.clone()),
+            Err(_) => now.own_index(&[], &mut evidence),
+        };
+        let (spec, accelerators) = match asked {
+            Ok(asked) => (Ok(asked.spec), Ok(asked.accelerators)),
             Err(error) => (Err(error.clone()), Err(error)),
         };
-        let task_id = now.own_index(&mut evidence);
         let rpc_layer = query::LAYER;
         if spec.as_ref().is_ok_and(|spec| !spec.is_empty()) {
             evidence.conclude(Question::RpcLayer, rpc_layer);

@@ -178,6 +178,19 @@ pub enum ServiceError {
         /// Its health, as the service calls it.
         health: String,
     },
+    /// The TPU has several slices, and a variable that tells its workers apart is not set.
+    #[error(
+        "{variable} is not set, and {workers} workers are numbered within {slices} slices: set it, \
+         or give the task id to the resolver"
+    )]
+    TpuTaskUnknown {
+        /// The variable.
+        variable: &'static str,
+        /// How many workers all slices have.
+        workers: usize,
+        /// How many slices there are.
+        slices: usize,
+    },
     /// The TPU's accelerators cannot be shared out evenly.
     #[error(
         "{cores} TPU cores cannot be shared evenly by {hosts} hosts: check the accelerator type"

@@ -23,15 +23,36 @@ enum Api {
     DescribedAt(String),
 }
 
+/// What one look told.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// The workers.
+    pub(super) spec: ClusterSpec,
+    /// Those of each worker.
+    pub(super) accelerators: Accelerators,
+    /// How many workers each node has, in the order of their tasks; empty if no node was asked for.
+    pub(super) slices: Vec<usize>,
+}
+
+/// A variable that numbers something.
+#[derive(Clone, Copy)]
+struct Numbered {
+    variable: &'static str,
+    expected: &'static str,
+}
+
 impl TpuResolver {
     /// The workers, and the accelerators of each.
-    pub(super) fn ask_once(
-        &self,
-        evidence: &mut Explanation,
-    ) -> Result<(ClusterSpec, Accelerators), Error> {
+    pub(super) fn ask_once(&self, evidence: &mut Explanation) -> Result<Asked, Error> {
         let variables = &self.settings.variables;
+        let mut slices = Vec::new();
         let (workers, cores) = match target::find(&self.given, variables, evidence)? {
-            TpuTarget::Local => return Ok((ClusterSpec::default(), local(evidence))),
+            TpuTarget::Local => {
+                return Ok(Asked {
+                    accelerators: local(evidence),
+                    ..Asked::default()
+                });
+            }
             TpuTarget::Addresses(addresses) => {
                 let named = variables.read_nonempty(TYPE)?;
                 if let Some(name) = &named {
@@ -44,7 +65,9 @@ impl TpuResolver {
                 let nodes = self.describe(name, evidence)?;
                 let mut workers = Vec::new();
                 for node in &nodes {
-                    for (address, origin) in node.workers()? {
+                    let own = node.workers()?;
+                    slices.push(own.len());
+                    for (address, origin) in own {
                         evidence.read(Question::Cluster, origin, address.clone());
                         workers.push(address);
                     }
@@ -60,7 +83,11 @@ impl TpuResolver {
             }
             _ => Accelerators::new(),
         };
-        Ok((self.cluster(workers)?, accelerators))
+        Ok(Asked {
+            spec: self.cluster(workers)?,
+            accelerators,
+            slices,
+        })
     }
 
     /// The nodes that the TPU consists of, whatever their state.
@@ -71,21 +98,59 @@ impl TpuResolver {
         }
     }
 
-    /// The index of this process in its job.
-    pub(super) fn own_index(&self, evidence: &mut Explanation) -> Result<Option<u32>, Error> {
-        let Some(text) = self.settings.variables.read_nonempty(WORKER)? else {
+    /// The index of this process in its job, which has the workers of these slices. Whoever says
+    /// nothing is the first, as long as there is one slice.
+    pub(super) fn own_index(
+        &self,
+        slices: &[usize],
+        evidence: &mut Explanation,
+    ) -> Result<Option<u32>, Error> {
+        if slices.len() > 1 {
+            return self.index_among(slices, evidence);
+        }
+        let worker = self.number(WORKER, evidence)?;
+        if worker.is_none() {
             evidence.read(Question::Task, Origin::default_value(), "0");
-            return Ok(Some(0));
+        }
+        Ok(Some(worker.unwrap_or_default()))
+    }
+
+    /// The same among several slices: variables number workers within each of them.
+    fn index_among(
+        &self,
+        slices: &[usize],
+        evidence: &mut Explanation,
+    ) -> Result<Option<u32>, Error> {
+        let unknown = |of: Numbered| ServiceError::TpuTaskUnknown {
+            variable: of.variable,
+            workers: slices.iter().sum(),
+            slices: slices.len(),
         };
-        evidence.read(Question::Task, Origin::variable(WORKER), text.clone());
+        let slice = self.number(SLICE, evidence)?;
+        let slice = slice.ok_or_else(|| unknown(SLICE))?;
+        let own = slices.get(slice as usize).copied();
+        let own = own.ok_or_else(|| SLICE.wrong(slice.to_string()))?;
+        let worker = match self.number(WORKER, evidence)? {
+            Some(worker) if (worker as usize) < own => worker,
+            Some(worker) => return Err(WORKER.wrong(worker.to_string()).into()),
+            // Its slice has no other.
+            None if own == 1 => 0,
+            None => return Err(unknown(WORKER).into()),
+        };
+        let before: usize = slices[..slice as usize].iter().sum();
+        // No cluster has more tasks than that.
+        Ok(u32::try_from(before + worker as usize).ok())
+    }
+
+    /// The number that a variable is set to.
+    fn number(&self, of: Numbered, evidence: &mut Explanation) -> Result<Option<u32>, Error> {
+        let Some(text) = self.settings.variables.read_nonempty(of.variable)? else {
+            return Ok(None);
+        };
+        evidence.read(Question::Task, Origin::variable(of.variable), text.clone());
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        let index = text.parse().ok().filter(|_| digits);
-        let error = || ServiceError::Variable {
-            variable: WORKER,
-            found: text.clone(),
-            expected: "the number of a worker, from 0",
-        };
-        Ok(Some(index.ok_or_else(error)?))
+        let number = text.parse().ok().filter(|_| digits);
+        Ok(Some(number.ok_or_else(|| of.wrong(text))?))
     }
 
     fn describe(&self, name: TpuName, evidence: &mut Explanation) -> Result<Vec<TpuNode>, Error> {
@@ -172,6 +237,16 @@ impl TpuResolver {
             (Some(name), Some(address)) => jobs.push((name.clone(), Tasks::list([address]))),
         }
         ClusterSpec::new(jobs)
+    }
+}
+
+impl Numbered {
+    fn wrong(self, found: String) -> ServiceError {
+        ServiceError::Variable {
+            variable: self.variable,
+            found,
+            expected: self.expected,
+        }
     }
 }
 
@@ -298,8 +373,17 @@ const OVERRIDE: &str = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU";
 /// The protocol of TPU workers.
 pub(super) const LAYER: &str = "grpc";
 
-/// The variable that numbers the hosts of a slice, as machines with TPUs and GKE set it.
-const WORKER: &str = "TPU_WORKER_ID";
+/// What numbers the hosts of a slice, as machines with TPUs and GKE set it.
+const WORKER: Numbered = Numbered {
+    variable: "TPU_WORKER_ID",
+    expected: "the number of a worker of its slice, from 0",
+};
+
+/// What numbers the slices that work together, likewise.
+const SLICE: Numbered = Numbered {
+    variable: "MEGASCALE_SLICE_ID",
+    expected: "the number of one of the slices, from 0",
+};
 
 /// The variable that says the accelerator type, likewise.
 const TYPE: &str = "TPU_ACCELERATOR_TYPE";
@@ -316,6 +400,75 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::google::GoogleCredentials;
+    use crate::resolver::ClusterResolver;
+    use crate::variables::Variables;
+
+    const WORKER_ID: &str = "TPU_WORKER_ID";
+    const SLICE_ID: &str = "MEGASCALE_SLICE_ID";
+
+    fn index(slices: &[usize], variables: &[(&str, &str)]) -> Result<Option<u32>, Error> {
+        let variables = Variables::fixed(variables.iter().copied());
+        let resolver = TpuResolver::new().with_variables(variables);
+        resolver.own_index(slices, &mut Explanation::default())
+    }
+
+    #[test]
+    fn workers_of_slices_before_the_own_one_come_first() {
+        let mut next = 0;
+        for (slice, count) in [2, 3, 1].into_iter().enumerate() {
+            for worker in 0..count {
+                let (slice, worker) = (slice.to_string(), worker.to_string());
+                let own = [(SLICE_ID, slice.as_str()), (WORKER_ID, worker.as_str())];
+                assert_eq!(index(&[2, 3, 1], &own), Ok(Some(next)));
+                next += 1;
+            }
+        }
+        assert_eq!(index(&[2, 3, 1], &[(SLICE_ID, "2")]), Ok(Some(5)));
+        assert_eq!(index(&[4], &[(WORKER_ID, "3")]), Ok(Some(3)));
+        assert_eq!(index(&[4], &[]), Ok(Some(0)));
+    }
+
+    #[test]
+    fn among_several_slices_nobody_is_taken_for_another() {
+        let unknown = |variable| {
+            let (workers, slices) = (6, 3);
+            Err(Error::from(ServiceError::TpuTaskUnknown {
+                variable,
+                workers,
+                slices,
+            }))
+        };
+        let index = |variables: &[(&str, &str)]| index(&[2, 3, 1], variables);
+        assert_eq!(index(&[]), unknown(SLICE_ID));
+        assert_eq!(index(&[(WORKER_ID, "1")]), unknown(SLICE_ID));
+        assert_eq!(index(&[(SLICE_ID, "1")]), unknown(WORKER_ID));
+        for wrong in [
+            [(SLICE_ID, "3"), (WORKER_ID, "0")],
+            [(SLICE_ID, "0"), (WORKER_ID, "2")],
+            [(SLICE_ID, "one"), (WORKER_ID, "0")],
+        ] {
+            let refused = index(&wrong).unwrap_err();
+            let is_variable = matches!(refused, Error::Service(ServiceError::Variable { .. }));
+            assert!(is_variable, "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_queued_resource_that_does_not_answer_leaves_the_task_unknown() {
+        let resolver = |tpu: &str| {
+            TpuResolver::new()
+                .with_tpu(tpu)
+                .with_project("p")
+                .with_zone("z")
+                .with_api_url("nowhere")
+                .with_credentials(GoogleCredentials::token("t"))
+                .with_variables(Variables::fixed([(WORKER_ID, "1")]))
+        };
+        assert_eq!(resolver("node").task_id(), Ok(Some(1)));
+        let error = resolver("queuedResources/q").task_id().unwrap_err();
+        assert!(matches!(error, Error::Service(_)), "{error}");
+    }
 
     fn nodes(spec: Value) -> Result<Vec<String>, ServiceError> {
         let answer = json!({"state": {"state": "ACTIVE"}, "tpu": {"nodeSpec": spec}});
