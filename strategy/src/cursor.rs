@@ -68,6 +68,11 @@ impl Cursor {
         self.position
     }
 
+    /// Whether it is amid an epoch whose steps are the same batches for any number of replicas.
+    pub(crate) fn is_within_batches(self) -> bool {
+        self.replicas == 0 && self.position > 0
+    }
+
     /// Whether a job of `replicas` replicas can continue from here.
     pub(crate) fn check(self, replicas: usize) -> Result<(), Error> {
         if self.replicas == 0 || self.replicas == replicas as u64 {

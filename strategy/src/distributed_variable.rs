@@ -229,6 +229,10 @@ impl CrossReplica<'_> {
     /// Makes every copy such that the variable then reads as `value`, which is the same on every
     /// worker.
     ///
+    /// A sum of copies that is brought together on read has the quotient by the number of replicas
+    /// in each. Of integers it is truncated, as in TensorFlow: 10 on 4 replicas then reads as 8, so
+    /// assign multiples of their number.
+    ///
     /// # Errors
     /// [`Error::ValueShape`], [`Error::NotAggregated`].
     pub fn assign<T: Value>(

@@ -37,7 +37,7 @@ pub enum Error {
     /// A training with little communication cannot be made so, or a worker's numbers are none.
     #[error(transparent)]
     LowCommunication(#[from] LowCommunicationError),
-    /// The state of a training was not given as it should be.
+    /// The state of a training was not given as it should be, or is not there.
     #[error(transparent)]
     State(#[from] StateError),
     /// The status that `MESHWORK_STATUS` asks for cannot be served.

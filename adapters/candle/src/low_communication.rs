@@ -119,7 +119,8 @@ impl LowCommunicationVars {
 
     /// Gives the variables of `model` the values that this worker has [saved](Self::save), with the
     /// same settings and number of workers: the training goes on with the same bits. In a job that
-    /// is elastic, see [`OuterOptimizer::restore`].
+    /// is elastic, they get what all agree on where others' snapshots are of a later step: see
+    /// [`OuterOptimizer::restore`].
     ///
     /// # Errors
     /// [`Error::ElementType`]; [`Error::Strategy`], above all for a snapshot of another model;
@@ -134,7 +135,12 @@ impl LowCommunicationVars {
         let mut values = Values::of(model)?;
         values.restore(snapshot)?;
         let outer = OuterOptimizer::restore(strategy, settings, &lengths(&values), snapshot)?;
-        Ok(Self { values, outer })
+        let mut vars = Self { values, outer };
+        if vars.outer.has_taken_over() {
+            // What was saved is of an earlier step than the others'.
+            vars.adopt_agreed()?;
+        }
+        Ok(vars)
     }
 
     /// The outer optimizer, and what it counted.

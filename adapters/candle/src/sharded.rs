@@ -276,6 +276,18 @@ impl<O: ElementWise> Sharded<O> {
         Ok(step.into_first())
     }
 
+    /// Gives the variables, on every worker, the values that they have on the chief: where there is
+    /// nothing to [`load`](Self::load) after [`Regrouped::Lost`].
+    ///
+    /// # Errors
+    /// [`Error::Strategy`]
+    #[track_caller]
+    pub fn initialize(&mut self) -> Result<(), Error> {
+        let variables = &mut self.variables;
+        let given = self.strategy.run(|replica| variables.initialize(replica));
+        Ok(given.map(drop)?)
+    }
+
     /// Goes on with the workers that are left, if a loss is the reason for `error`: divides state
     /// and gradients anew among them, and brings the variables to the values of the last step that
     /// any of them has made, where [`Sharding::with_neighbour_copies`] keeps each part twice.

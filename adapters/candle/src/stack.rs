@@ -111,9 +111,9 @@ impl<O: ElementWise> ShardedStack<O> {
     /// let joined = ShardedStack::elastic(strategy, units, AdamW::new(0.1), sharding, 1)?;
     /// let (mut model, mut regrouped) = joined;
     /// loop {
-    ///     if regrouped != Regrouped::Kept {
-    ///         // What the seed has drawn stays where there is no checkpoint.
-    ///         model.load(&checkpoints)?;
+    ///     if regrouped != Regrouped::Kept && model.load(&checkpoints)?.is_none() {
+    ///         // Nothing was saved: from the beginning.
+    ///         model.initialize(1)?;
     ///     }
     ///     // Until workers are lost, or others come.
     ///     regrouped = loop {
@@ -190,6 +190,20 @@ impl<O: ElementWise> ShardedStack<O> {
             loss: 0.0,
         };
         Ok((stack, regrouped))
+    }
+
+    /// Gives a model without values, as after [`Regrouped::Lost`] where nothing was saved, those
+    /// that this seed draws.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`]
+    #[track_caller]
+    pub fn initialize(&mut self, seed: u64) -> Result<(), Error> {
+        let (initial, model) = (drawn_from(&self.units, seed), &mut self.model);
+        let given = self
+            .strategy
+            .run(|replica| model.initialize(replica, initial));
+        Ok(given.map(drop)?)
     }
 
     /// Chooses what is kept of a forward pass: candle's tape of each unit, or its input only.

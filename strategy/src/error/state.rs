@@ -1,8 +1,8 @@
-//! `StateError`: what can be wrong with the state that workers give others.
+//! `StateError`: what can be wrong with the state that workers give others, or have.
 
 use meshwork_collectives::Rank;
 
-/// Why a worker did not take over, or could not give, the state of a training.
+/// Why a worker did not take over, could not give, or does not have the state of a training.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
@@ -47,5 +47,17 @@ pub enum StateError {
     HalfTaken {
         /// This worker.
         rank: Rank,
+    },
+    /// A sharded model was used before it had values. Nothing has changed.
+    #[error("the model has no values: load a checkpoint, or initialize it")]
+    NoValues,
+    /// A sharded model of which parts were lost was used before it had other values. Nothing has
+    /// changed.
+    #[error(
+        "parts {parts:?} of the model were lost with all workers that had them: load a checkpoint, or initialize it"
+    )]
+    PartsLost {
+        /// By the places of their workers.
+        parts: Vec<usize>,
     },
 }

@@ -32,6 +32,11 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
     ) -> Result<Self, Error> {
         let replicas = context.num_replicas_in_sync();
         from.check(replicas)?;
+        let policy = match policy {
+            // As the epoch began: a share of the files has no such place.
+            AutoShard::Auto if from.is_within_batches() => AutoShard::Data,
+            policy => policy,
+        };
         let mut shards = input.replica_shards(policy, &context, from.epoch())?;
         for _ in 0..from.position() * context.local_replicas() as u64 {
             if shards.next().is_none() {
@@ -103,6 +108,9 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
 impl MultiWorkerMirroredStrategy {
     /// Distributes the batches of `input` to the replicas of all workers, from a cursor on. An
     /// error ends the training on all workers.
+    ///
+    /// An epoch that began split by data goes on so, also where there are files enough by now to
+    /// split them by [`AutoShard::Auto`].
     ///
     /// # Errors
     /// Those of [`Input::replica_shards`], and [`Error::CursorElsewhere`].

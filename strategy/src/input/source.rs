@@ -12,7 +12,8 @@ use crate::{Error, Rows};
 #[doc(alias = "AutoShardPolicy")]
 pub enum AutoShard {
     /// By file, where the input has at least as many files as there are workers, as its maker
-    /// wishes, where it takes a [`InputShard`], and by data otherwise.
+    /// wishes, where it takes a [`InputShard`], and by data otherwise, or to end an epoch that was
+    /// split so.
     #[default]
     Auto,
     /// Every worker reads everything, cut at places of its own. For data that differ from worker

@@ -105,6 +105,7 @@ impl OuterOptimizer {
             let package = gift.givers.contains(&own).then(|| self.rounds.package());
             if let Some(taken) = pass_on(strategy, &gift, package, &mut self.partial)? {
                 self.rounds.take_over(&taken)?;
+                self.has_taken_over = true;
                 self.begins_round();
             }
         }

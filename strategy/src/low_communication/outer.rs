@@ -29,6 +29,8 @@ pub struct OuterOptimizer {
     pub(super) progress: Progress,
     /// What has come of the state of others, until all of it is here.
     pub(super) partial: Option<Partial<Vec<u8>>>,
+    /// Whether others' state came in the place of this worker's.
+    pub(super) has_taken_over: bool,
     pub(super) lengths: Vec<usize>,
     pub(super) links: Option<MeasuredLinks>,
     pub(super) fastest: Fastest,
@@ -78,6 +80,7 @@ impl OuterOptimizer {
             under_way: VecDeque::new(),
             progress,
             partial: None,
+            has_taken_over: false,
             lengths: lengths.to_vec(),
             clock: Clock::default(),
             began: Instant::now(),
@@ -172,6 +175,13 @@ impl OuterOptimizer {
     #[must_use]
     pub fn agreed(&self) -> &[f32] {
         &self.rounds.agreed
+    }
+
+    /// Whether what others have come to took the place of what this worker began with, as in a job
+    /// that is elastic: its parameters are to be [`agreed`](Self::agreed) then.
+    #[must_use]
+    pub fn has_taken_over(&self) -> bool {
+        self.has_taken_over
     }
 
     /// How far the training has come: the inner steps that each worker has made, or where

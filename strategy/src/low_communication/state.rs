@@ -68,7 +68,10 @@ impl OuterOptimizer {
     /// of workers. It goes on with the same bits.
     ///
     /// In a job that is elastic, those whose snapshot is of an earlier step than others' take over
-    /// what is common from there; see [`new`](Self::new).
+    /// what is common from there; see [`new`](Self::new). Where it
+    /// [has done so](Self::has_taken_over), the program's parameters must be set to
+    /// [`agreed`](Self::agreed) before the next inner step: those of its snapshot would pull all
+    /// workers back.
     ///
     /// # Errors
     /// [`LowCommunicationError::Package`] and [`Error::NotInCheckpoint`] where the snapshot has no

@@ -165,7 +165,11 @@ impl<'a> Rendezvous<'a> {
             let waited = self.changed.wait_timeout(state, self.timeout);
             let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
             state = again;
-            if time.timed_out() && ready(&mut state).is_none() {
+            if time.timed_out() {
+                // What has come just then is taken by asking for it.
+                if let Some(found) = ready(&mut state) {
+                    return Ok(found);
+                }
                 let call = call.describe();
                 let waited = self.timeout;
                 return Err(Error::ReplicaLate {
@@ -211,5 +215,29 @@ fn disagreement(replica: usize, call: Call, first: Call) -> Error {
         replica,
         call: call.describe(),
         first: first.describe(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use meshwork_collectives::Group;
+
+    use super::*;
+    use crate::SumOrder;
+    use crate::communication_stats::CommunicationStats;
+
+    #[test]
+    fn what_comes_as_the_time_is_over_is_not_lost() {
+        let mut group = Group::local(1).unwrap().remove(0);
+        let mut stats = CommunicationStats::default();
+        let cross = CrossReplica::new(&mut group, &mut stats, 2, SumOrder::Fastest);
+        let rendezvous = Rendezvous::new(cross, 2, Duration::ZERO);
+        let call = Call::new::<()>("all_reduce", Location::caller());
+        let mut asked = 0;
+        let found = rendezvous.wait(0, call, |_| {
+            asked += 1;
+            (asked == 2).then_some("it is here")
+        });
+        assert_eq!(found, Ok("it is here"));
     }
 }

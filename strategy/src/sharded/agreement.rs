@@ -10,7 +10,8 @@ use super::optimizer::ElementWise;
 use super::{Copies, ShardGroup, Sharding, UnitSpec, tensor_parallel};
 use crate::{Error, MultiWorkerMirroredStrategy, VariableSpec};
 
-/// Compares what the workers are given with what the chief is.
+/// Compares what the workers are given with what the chief is. In a job that is elastic the chief
+/// is no newcomer, and who differs from it learns that alone: the others go on without it.
 #[track_caller]
 pub(super) fn agree_on<O: ElementWise>(
     strategy: &mut MultiWorkerMirroredStrategy,
@@ -53,10 +54,12 @@ pub(super) fn agree_on<O: ElementWise>(
             Copies::OfNeighbours => 1,
         },
     ];
+    let (own, is_elastic) = (strategy.rank(), strategy.is_elastic());
     let group = strategy.group_mut();
     let mut all = vec![[0; 8]; group.world() as usize];
     group.all_gather(&mine, all.as_flattened_mut())?;
-    for (rank, theirs) in Rank::all(group.world()).zip(&all) {
+    let ranks = Rank::all(group.world()).zip(&all);
+    for (rank, theirs) in ranks.filter(|(rank, _)| !is_elastic || *rank == own) {
         let differs = theirs
             .iter()
             .zip(&all[0])

@@ -134,7 +134,8 @@ impl<O: ElementWise> ShardedModel<O> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`finish_save`](Self::finish_save) for the save before.
+    /// Those of [`finish_save`](Self::finish_save) for the save before; [`Error::State`] while the
+    /// model has no values.
     #[track_caller]
     pub fn save(
         &mut self,
@@ -142,7 +143,7 @@ impl<O: ElementWise> ShardedModel<O> {
         checkpoints: &ShardedCheckpoints,
     ) -> Result<(), Error> {
         self.finish_save(replica)?;
-        let group = self.group(replica)?;
+        let group = self.group_of_values(replica)?;
         let series = checkpoints.series.clone();
         let generation = self.chief_tells(group, || {
             series.make_folder()?;

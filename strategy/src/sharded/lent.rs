@@ -109,14 +109,15 @@ impl<O: ElementWise> ShardedVariables<O> {
     /// # Errors
     /// [`Error::UnitPasses`] for a pass more than [`Sharding::with_accumulation`] says, if it is
     /// used; [`Error::Group`]; [`Error::UnitLost`] after an operation has failed;
-    /// [`Error::WorkersChanged`]; [`Error::SeveralReplicas`].
+    /// [`Error::WorkersChanged`]; [`Error::SeveralReplicas`]; [`Error::State`] while the variables
+    /// have no values.
     #[track_caller]
     pub fn add_gradients(
         &mut self,
         replica: &mut ReplicaContext<'_>,
         gradients: Box<dyn Lent>,
     ) -> Result<(), Error> {
-        let group = self.model.group(replica)?;
+        let group = self.model.group_of_values(replica)?;
         self.model.finish_reducing(0)?;
         let found = self.model.units[UNIT].passes + 1;
         if let Some(needed) = self.model.sharding.passes.filter(|most| found > most.get()) {
@@ -153,6 +154,7 @@ impl<O: ElementWise> ShardedVariables<O> {
     #[track_caller]
     pub fn step(&mut self, replica: &mut ReplicaContext<'_>) -> Result<Option<f64>, Error> {
         let model = &mut self.model;
+        model.group_of_values(replica)?;
         let found = model.units[UNIT].passes;
         let needed = model
             .sharding

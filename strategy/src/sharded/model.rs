@@ -45,6 +45,8 @@ pub struct ShardedModel<O> {
     pub(super) next: NextStep,
     /// Of the layout that the units have if they have values.
     pub(super) id: u64,
+    /// The parts without which it has no values any more.
+    pub(super) lost: Vec<usize>,
     pub(super) units: Vec<ShardedUnit>,
     /// All tensors that are trained, one unit's after the other's, in the order of their names:
     /// that in which the norm is added up, whatever the units are.
@@ -70,7 +72,7 @@ impl<O: ElementWise> ShardedModel<O> {
     /// # Errors
     /// [`Error::SeveralReplicas`] where a worker has more than one; [`Error::DuplicateVariable`];
     /// [`Error::VariablesDiffer`] and [`Error::ShardingDiffers`], on every worker, where they are
-    /// not given the same; [`Error::Group`].
+    /// not given the same, or in a job that is elastic on the one that differs; [`Error::Group`].
     #[track_caller]
     pub fn new(
         strategy: &mut MultiWorkerMirroredStrategy,
@@ -118,6 +120,7 @@ impl<O: ElementWise> ShardedModel<O> {
             steps: 0,
             next: NextStep::Open,
             id: 0,
+            lost: Vec::new(),
             units: units.iter().map(ShardedUnit::empty).collect(),
             mesh: ShardMesh::ALONE,
             dimension,
@@ -185,7 +188,8 @@ impl<O: ElementWise> ShardedModel<O> {
     ///
     /// # Errors
     /// [`Error::Group`]; [`Error::UnitLost`] after an operation on the unit has failed;
-    /// [`Error::WorkersChanged`]; [`Error::SeveralReplicas`].
+    /// [`Error::WorkersChanged`]; [`Error::SeveralReplicas`]; [`Error::State`] while the model has
+    /// no values.
     ///
     /// # Panics
     /// When there is no such unit.
@@ -196,7 +200,7 @@ impl<O: ElementWise> ShardedModel<O> {
         unit: usize,
         compute: impl FnOnce(Parameters<'_>) -> R,
     ) -> Result<R, Error> {
-        let group = self.group(replica)?;
+        let group = self.group_of_values(replica)?;
         let last = self.units.len().saturating_sub(1);
         let ahead = unit.saturating_add(self.sharding.prefetch);
         if ahead < last {
@@ -237,7 +241,7 @@ impl<O: ElementWise> ShardedModel<O> {
         unit: usize,
         compute: impl FnOnce(Parameters<'_>, &mut Gradients<'_>) -> R,
     ) -> Result<R, Error> {
-        let group = self.group(replica)?;
+        let group = self.group_of_values(replica)?;
         let needed = self.needed_passes();
         let found = self.units[unit].passes + 1;
         if found > needed {
@@ -268,6 +272,7 @@ impl<O: ElementWise> ShardedModel<O> {
     /// [`forward`](Self::forward).
     #[track_caller]
     pub fn step(&mut self, replica: &mut ReplicaContext<'_>) -> Result<Option<f64>, Error> {
+        self.group_of_values(replica)?;
         let needed = self.needed_passes();
         let wrong = |unit: &ShardedUnit| unit.is_trainable() && unit.passes != needed;
         if let Some(unit) = self.units.iter().position(wrong) {
@@ -374,6 +379,16 @@ impl<O: ElementWise> ShardedModel<O> {
             true => Ok(group),
             false => Err(Error::WorkersChanged { sharded, now }),
         }
+    }
+
+    /// The same for what takes values, which a model may not have.
+    pub(super) fn group_of_values<'a>(
+        &self,
+        replica: &'a mut ReplicaContext<'_>,
+    ) -> Result<&'a mut Group, Error> {
+        let group = self.group(replica)?;
+        self.check_values()?;
+        Ok(group)
     }
 
     pub(super) fn exchange(&self, unit: usize) -> Exchange {

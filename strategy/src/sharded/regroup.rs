@@ -17,7 +17,7 @@ use super::survivors::{self, Decision, Layout, NextStep, Sources, Standing};
 use super::tensors::Tensors;
 use super::unit::ShardedUnit;
 use super::{Copies, Shard, UnitSpec};
-use crate::{Error, MultiWorkerMirroredStrategy};
+use crate::{Error, MultiWorkerMirroredStrategy, StateError};
 
 /// What became of the values of a model when workers have changed: the same on all of them.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -28,7 +28,8 @@ pub enum Regrouped {
     /// There never were any: [`ShardedModel::load`] or [`ShardedModel::initialize`] gives some.
     New,
     /// These parts were lost with all workers that had them, so that what is left is the last
-    /// checkpoint: [`ShardedModel::load`] gives values, and goes back to its step.
+    /// checkpoint: [`ShardedModel::load`] gives values, and goes back to its step. Where there is
+    /// none, [`ShardedModel::initialize`] begins anew; until then the model is not to be used.
     Lost {
         /// By the places of their workers.
         parts: Vec<usize>,
@@ -64,8 +65,8 @@ impl<O: ElementWise> ShardedModel<O> {
     ///
     /// # Errors
     /// [`Error::Group`], after which it can be called again among those who are left;
-    /// [`Error::ShardGroup`] where groups do not fit the workers; those of [`new`](Self::new) where
-    /// newcomers are not given the same model.
+    /// [`Error::ShardGroup`] where groups do not fit the workers; those of [`new`](Self::new) on a
+    /// newcomer that is not given the same model, without which the others go on.
     ///
     /// [`Sharding::with_neighbour_copies`]: super::Sharding::with_neighbour_copies
     /// [`Training`]: crate::Training
@@ -88,6 +89,7 @@ impl<O: ElementWise> ShardedModel<O> {
                     "parts of the model are lost with all workers that had them: what is left is \
                      the last checkpoint"
                 );
+                self.lost.clone_from(&parts);
                 self.without(Regrouped::Lost { parts }, layout)
             }
         };
@@ -278,7 +280,20 @@ impl<O: ElementWise> ShardedModel<O> {
         for unit in &mut self.units {
             unit.layout.id = self.id;
         }
+        self.lost.clear();
         Ok(())
+    }
+
+    /// Refuses a model whose numbers do not count.
+    pub(super) fn check_values(&self) -> Result<(), StateError> {
+        if self.units.iter().all(|unit| unit.layout.id > 0) {
+            return Ok(());
+        }
+        let parts = self.lost.clone();
+        Err(match parts.is_empty() {
+            true => StateError::NoValues,
+            false => StateError::PartsLost { parts },
+        })
     }
 
     /// What the units have is overwritten.

@@ -76,7 +76,8 @@ use crate::{Error, LentArrays, MultiWorkerMirroredStrategy, Snapshot};
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Training {
-    /// The error of a step.
+    /// The error of a step. Where it is an [`Error`] of this crate its text has that one's, as with
+    /// `#[error(transparent)]`: so others know that copies differ.
     type Error: From<Error> + Display;
 
     /// Rebuilds everything that depends on who the workers are: gradient buckets, this worker's

@@ -128,7 +128,8 @@ impl MultiWorkerMirroredStrategy {
     ///
     /// # Errors
     /// Those of `training` that are this worker's own, which the others learn; the loss of a worker
-    /// where the job is not elastic, or too few are left.
+    /// where the job is not elastic, or too few are left. [`Error::ReplicasDiverged`] ends the
+    /// training on all workers, as none of them knows whose copy is right.
     pub fn train<T: Training>(&mut self, training: &mut T) -> Result<(), T::Error> {
         Session::new(self, training).run()
     }
@@ -202,10 +203,20 @@ impl JoinMode {
     }
 }
 
+/// How the text of [`Error::ReplicasDiverged`] begins.
+const DIVERGED: &str = "the copies of the model are not equal any more";
+
+/// Whether the text of an error says that copies of the model differ. A group tells others only a
+/// text, in which a program's own error may have put more before it.
+pub(super) fn says_diverged(text: &str) -> bool {
+    text.contains(DIVERGED)
+}
+
 /// Whether a group that ended with this error can go on without the lost ranks, seen from rank
-/// `own`.
+/// `own`. Not where copies differ: whoever says so first may have the right one.
 pub(super) fn others_can_go_on(error: &OperationError, own: Rank) -> bool {
     match error {
+        OperationError::Aborted { message, .. } if says_diverged(message) => false,
         OperationError::Aborted { peer, .. } => peer.rank() != own,
         error => error.is_loss(),
     }

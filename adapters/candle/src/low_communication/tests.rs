@@ -9,7 +9,7 @@ use meshwork_strategy::low_communication::{NotFinite, Quorum};
 use meshwork_strategy::{Compression, Cursor, Rank, Rounding};
 
 use super::*;
-use crate::testing::each;
+use crate::testing::{each, elastic};
 
 fn model(value: f64) -> VarMap {
     let model = VarMap::new();
@@ -82,6 +82,37 @@ fn a_restart_after_any_step_goes_on_with_the_same_bits() {
             "restarted after step {restart}"
         );
     }
+}
+
+#[test]
+fn a_worker_with_an_older_snapshot_than_the_others_has_what_they_agree_on() {
+    let (mut strategy, vars) = (MultiWorkerMirroredStrategy::alone().unwrap(), model(0.5));
+    let mut outer = LowCommunicationVars::new(&mut strategy, &vars, streaming()).unwrap();
+    let mut saved = Vec::new();
+    for step in 1..=8 {
+        inner_step(&vars, 0, step);
+        outer.step(&mut strategy).unwrap();
+        if step % 4 == 0 {
+            let snapshot = Snapshot::new(step, Cursor::start());
+            saved.push(outer.save(&mut strategy, snapshot).unwrap());
+        }
+    }
+    let restored = elastic(2, |_, mut strategy| {
+        let (worker, vars) = (strategy.rank().index(), model(9.0));
+        let snapshot = &saved[worker];
+        let made = LowCommunicationVars::restore(&mut strategy, &vars, streaming(), snapshot);
+        let mut outer = made.unwrap();
+        assert_eq!(outer.outer().has_taken_over(), worker == 0);
+        let agreed = outer.outer().agreed().iter().map(|one| one.to_bits());
+        let had = (bits(&vars), agreed.collect::<Vec<_>>());
+        outer.finish(&mut strategy).unwrap();
+        strategy.leave().unwrap();
+        had
+    });
+    let agreed = &restored[1].1;
+    assert_eq!(restored[0], (agreed.clone(), agreed.clone()));
+    // Who has the newest goes on with its own.
+    assert_eq!(restored[1].0, bits(&vars));
 }
 
 #[test]

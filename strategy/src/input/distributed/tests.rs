@@ -78,6 +78,27 @@ fn a_resumed_epoch_uses_the_rest_once_whatever_the_number_of_workers() {
 }
 
 #[test]
+fn an_epoch_that_began_split_by_data_ends_so_when_the_files_suffice_for_fewer_workers() {
+    // Ten numbers from each of two files.
+    let input = Input::files(["0", "10"], |files, _| {
+        let first = files
+            .iter()
+            .map(|file| file.to_str().unwrap().parse::<usize>().unwrap());
+        let all: Vec<usize> = first.flat_map(|first| first..first + 10).collect();
+        all.chunks(4).map(<[usize]>::to_vec).collect::<Vec<_>>()
+    });
+    let input = input.unwrap();
+    let first = take(&input, AutoShard::Auto, 3, Cursor::start(), 2);
+    for workers in [1, 2, 4] {
+        let rest = take(&input, AutoShard::Auto, workers, first[0].1, 1);
+        let last = take(&input, AutoShard::Auto, 3, rest[0].1, 99);
+        let mut seen = [samples(&first), samples(&rest), samples(&last)].concat();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..20).collect::<Vec<_>>(), "{workers} workers");
+    }
+}
+
+#[test]
 fn a_cursor_of_shares_is_refused_by_another_number_of_workers() {
     let input = Input::sharded(|shard, _| {
         shard

@@ -3,9 +3,14 @@
 
 use super::*;
 use std::sync::Barrier;
+use std::time::Duration;
+
+use meshwork_collectives::{JobSecret, Timeouts};
+use meshwork_testing::{free_addresses, tf_config};
 
 use crate::sharded::relayout::{Arriving, Message};
 use crate::sharded::survivors::Decision;
+use crate::{CommunicationOptions, JoinMode, StateError, TfConfigResolver};
 
 type Worker = (MultiWorkerMirroredStrategy, ShardedModel<AdamW>);
 
@@ -307,6 +312,12 @@ fn what_two_neighbours_had_is_lost_with_both_and_nothing_else_is() {
         let all = left.into_iter().map(Some).collect();
         for (regrouped, steps, loaded) in regroup(sharding, &units, all, |strategy, model| {
             let loaded = strategy.run(|replica| {
+                let parts = vec![part];
+                let refused = Error::from(StateError::PartsLost { parts });
+                assert_eq!(model.forward(replica, 0, |_| ()), Err(refused.clone()));
+                assert_eq!(model.backward(replica, 0, |_, _| ()), Err(refused.clone()));
+                assert_eq!(model.step(replica), Err(refused.clone()));
+                assert_eq!(model.save(replica, &checkpoints), Err(refused));
                 let loaded = model.load(replica, &checkpoints)?;
                 model.initialize(replica, initial)?;
                 Ok::<_, Error>(loaded)
@@ -445,6 +456,39 @@ fn what_has_come_of_a_unit_is_not_sent_again_after_a_loss() {
 }
 
 #[test]
+fn an_elastic_job_goes_on_without_a_worker_that_is_given_another_sharding() {
+    let units = some_units();
+    let (secret, addresses) = (JobSecret::generate().unwrap(), free_addresses(3));
+    let ended = in_threads(0..3, |worker| {
+        let resolver = TfConfigResolver::from_json(tf_config(&addresses, worker));
+        // Half of it is waited for who has left with an error, while its process lives.
+        let timeouts = Timeouts::default().with_join(Duration::from_secs(10));
+        let options = CommunicationOptions::new().with_timeouts(timeouts);
+        let (secret, entry) = (secret.clone(), JoinMode::Founding);
+        let made = MultiWorkerMirroredStrategy::elastic(&resolver, secret, options, entry);
+        let mut strategy = made.unwrap();
+        let mut run = Run::new(Shard::Parameters, 2);
+        run.sharding = run.sharding.with_prefetch(1 + worker / 2);
+        let optimizer = AdamW::new(0.01);
+        let mut model = ShardedModel::elastic(&strategy, run.sharding, &units, optimizer);
+        let regrouped = model.regroup(&mut strategy);
+        let regrouped = regrouped.or_else(|error| model.go_on(&mut strategy, error))?;
+        strategy.run(|replica| model.initialize(replica, initial))?;
+        run.step(&mut strategy, &mut model, &units);
+        strategy.leave()?;
+        Ok::<_, Error>((regrouped, model.steps()))
+    });
+    let rank = Rank::new(2);
+    let what = "number of units gathered ahead";
+    let expected = [
+        Ok((Regrouped::New, 1)),
+        Ok((Regrouped::New, 1)),
+        Err(Error::ShardingDiffers { rank, what }),
+    ];
+    assert_eq!(ended, expected);
+}
+
+#[test]
 fn a_model_is_not_used_before_it_is_divided() {
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
     let (units, optimizer) = (some_units(), AdamW::new(0.1));
@@ -457,6 +501,8 @@ fn a_model_is_not_used_before_it_is_divided() {
     );
     assert_eq!(model.regroup(&mut strategy), Ok(Regrouped::New));
     assert_eq!(model.regroup(&mut strategy), Ok(Regrouped::New));
+    let used = strategy.run(|replica| model.forward(replica, 0, |_| ()));
+    assert_eq!(used.unwrap_err(), StateError::NoValues.into());
     let filled = strategy.run(|replica| model.initialize(replica, initial));
     filled.unwrap();
     assert_eq!(model.regroup(&mut strategy), Ok(Regrouped::Kept));

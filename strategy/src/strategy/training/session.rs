@@ -2,11 +2,12 @@
 //! all workers to the state of the most advanced one. The decision whose state that is is in
 //! `elastic/roster`.
 
+use std::fmt::Display;
 use std::time::Instant;
 
 use meshwork_collectives::{self as collectives, OperationError};
 
-use super::{Elastic, others_can_go_on};
+use super::{Elastic, others_can_go_on, says_diverged};
 use crate::state_transfer::{self, Gift, Manifest, Partial, Parts, Terms};
 use crate::strategy::elastic::poll_interval::PollInterval;
 use crate::strategy::elastic::roster::{self, StateSource, WorkerState};
@@ -80,7 +81,7 @@ impl<'a, T: Training> Session<'a, T> {
     fn go_on(&mut self, mut error: T::Error) -> Result<(), T::Error> {
         loop {
             let noticed = Instant::now();
-            let Some(cause) = self.strategy.lost_others() else {
+            let Some(cause) = self.strategy.lost_others(&error) else {
                 return self.strategy.abort_on_error(Err(error));
             };
             self.strategy.shrink()?;
@@ -217,7 +218,7 @@ impl MultiWorkerMirroredStrategy {
 
     /// Goes on with the workers that are left, if a loss is the reason for this error.
     pub(crate) fn go_on_without_lost(&mut self, error: Error) -> Result<(), Error> {
-        match self.lost_others() {
+        match self.lost_others(&error) {
             Some(_) => self.shrink(),
             None => self.abort_on_error(Err(error)),
         }
@@ -289,9 +290,13 @@ impl MultiWorkerMirroredStrategy {
         self.regrouped()
     }
 
-    /// Why the group is over, where that is no fault of this worker's, and no reason to end.
-    fn lost_others(&self) -> Option<OperationError> {
+    /// Why the group is over, where that is no fault of this worker's, and no reason to end. Where
+    /// this worker's own error is that copies differ, it may have heard it of another before.
+    fn lost_others(&self, error: &impl Display) -> Option<OperationError> {
         self.elastic?;
+        if says_diverged(&error.to_string()) {
+            return None;
+        }
         let failure = self.group.failure()?;
         others_can_go_on(&failure, self.group.rank()).then_some(failure)
     }

@@ -1,9 +1,12 @@
 //! Training loops of workers as threads: the common initial state, a worker alone, and errors that
 //! end the job. Losses of whole processes are tested in the integration tests.
 
+use meshwork_collectives::JobSecret;
+use meshwork_testing::{free_addresses, in_threads, tf_config};
+
 use super::*;
 use crate::testing::each;
-use crate::{Change, Cursor, Progress, ReplicaReduceOp, Snapshot, VariableSpec};
+use crate::{Change, Cursor, Progress, ReplicaReduceOp, Snapshot, TfConfigResolver, VariableSpec};
 
 /// Adds up the ranks of all workers, so many times.
 struct Count {
@@ -109,6 +112,94 @@ fn an_error_of_ones_own_ends_a_job_that_is_not_elastic_for_all() {
             error.contains("sum [2]") && error.contains("[1]"),
             "{error}"
         );
+    }
+}
+
+/// Those of a job that may go on without some, each with its number.
+fn elastic<R: Send>(
+    workers: usize,
+    program: impl Fn(usize, MultiWorkerMirroredStrategy) -> R + Sync,
+) -> Vec<R> {
+    let (addresses, secret) = (free_addresses(workers), JobSecret::generate().unwrap());
+    in_threads(0..workers, |worker| {
+        let resolver = TfConfigResolver::from_json(tf_config(&addresses, worker));
+        let (options, secret) = (CommunicationOptions::new(), secret.clone());
+        let entry = JoinMode::Founding;
+        let made = MultiWorkerMirroredStrategy::elastic(&resolver, secret, options, entry);
+        program(worker, made.unwrap())
+    })
+}
+
+#[test]
+fn copies_that_differ_end_a_job_that_is_elastic_on_all_workers() {
+    let ended = elastic(3, |worker, mut strategy| {
+        let mut copies = Copies {
+            count: Count::new(0.0, 5),
+            is_other: worker == 2,
+        };
+        strategy.train(&mut copies)
+    });
+    let ranks = vec![Rank::new(2)];
+    let expected: Result<(), Error> = Err(Error::ReplicasDiverged { ranks });
+    assert_eq!(ended, [expected.clone(), expected.clone(), expected]);
+}
+
+#[test]
+fn who_says_that_copies_differ_is_not_lost() {
+    let ranks = vec![Rank::new(2)];
+    let differ = Error::ReplicasDiverged { ranks };
+    let cases = [
+        (format!("a step: {differ}"), false),
+        (Error::NoSamples.to_string(), true),
+    ];
+    for (reason, goes_on) in cases {
+        let [mut one, mut other] = Group::local(2).unwrap().try_into().ok().unwrap();
+        one.abort(reason);
+        let heard = other.barrier().unwrap_err();
+        assert_eq!(others_can_go_on(&heard, other.rank()), goes_on, "{heard}");
+    }
+}
+
+/// Compares copies after three steps; whoever is not the chief then hears that this ends it before
+/// it can say so.
+struct Copies {
+    count: Count,
+    is_other: bool,
+}
+
+impl Training for Copies {
+    type Error = Error;
+
+    fn regroup(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        change: &Change,
+    ) -> Result<(), Error> {
+        self.count.regroup(strategy, change)
+    }
+
+    fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<Progress, Error> {
+        if self.steps() == 3 {
+            let copy = [if self.is_other { 2.0 } else { 1.0 }];
+            let verified = strategy.verify_replicas(&copy);
+            if verified.is_err() && !strategy.is_chief() {
+                assert!(strategy.group.barrier().is_err());
+            }
+            verified?;
+        }
+        self.count.step(strategy)
+    }
+
+    fn steps(&self) -> u64 {
+        self.count.steps
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, Error> {
+        self.count.snapshot()
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        self.count.restore(snapshot)
     }
 }
 

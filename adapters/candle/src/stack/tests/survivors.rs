@@ -85,6 +85,36 @@ fn a_stack_goes_on_without_a_lost_worker_to_the_bit() {
     }
 }
 
+#[test]
+fn a_stack_that_has_lost_a_part_is_refused_until_it_has_other_values() {
+    let met = Barrier::new(2);
+    elastic(2, |_, strategy| {
+        let (optimizer, sharding) = (AdamW::new(0.02), Sharding::new(Shard::Parameters));
+        let made = ShardedStack::with_strategy(strategy, units(), optimizer, sharding, 1);
+        let mut stack = made.unwrap();
+        let beginning = bits(stack.tensors().unwrap());
+        let worker = stack.strategy_mut().rank().index();
+        stack.backward_step(&input(0, worker), loss).unwrap();
+        met.wait();
+        if worker == VICTIM {
+            return;
+        }
+        let error = stack.backward_step(&input(1, worker), loss).unwrap_err();
+        let parts = vec![VICTIM];
+        assert_eq!(stack.go_on(error).unwrap(), Regrouped::Lost { parts });
+        let refused = stack.backward_step(&input(0, worker), loss).unwrap_err();
+        let told = refused.to_string();
+        assert!(
+            told.starts_with("parts [1] of the model were lost"),
+            "{told}"
+        );
+        stack.initialize(1).unwrap();
+        assert_eq!(bits(stack.tensors().unwrap()), beginning);
+        stack.backward_step(&input(0, worker), loss).unwrap();
+        stack.leave().unwrap();
+    });
+}
+
 fn next(stack: &mut ShardedStack<AdamW>) -> Result<f32, Error> {
     let at = usize::try_from(stack.steps()).unwrap();
     step(stack, at)

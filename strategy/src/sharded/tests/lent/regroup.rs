@@ -4,6 +4,7 @@
 use std::sync::Barrier;
 
 use super::*;
+use crate::StateError;
 
 type Worker = (
     MultiWorkerMirroredStrategy,
@@ -208,8 +209,15 @@ fn state_that_two_neighbours_had_is_lost_and_variables_are_not() {
     assert_eq!(variables.regroup(&mut strategy), Ok(lost));
     drop(old);
     assert_eq!((variables.steps(), library.values()), (0, trained));
+    let mut worker = (strategy, library, variables);
+    let parts = vec![1];
+    assert_eq!(
+        step(&mut worker),
+        Err(StateError::PartsLost { parts }.into())
+    );
+    let (strategy, _, variables) = &mut worker;
     strategy
         .run(|replica| variables.initialize(replica))
         .unwrap();
-    step(&mut (strategy, library, variables)).unwrap();
+    step(&mut worker).unwrap();
 }
