@@ -16,14 +16,8 @@ impl Pending {
         if events.len() < LOOK_AT {
             return Ok(());
         }
-        let mut left = Vec::with_capacity(LOOK_AT);
-        for event in events.drain(..) {
-            // What has failed is for the next wait to tell.
-            if !matches!(event.outcome()?, Some(Ok(()))) {
-                left.push(event);
-            }
-        }
-        *events = left;
+        // What has failed is for the next wait to tell.
+        events.retain(|event| !matches!(event.outcome(), Ok(Some(Ok(())))));
         Ok(())
     }
 

@@ -141,7 +141,8 @@ impl LowCommunicationParams {
     /// it goes on with the same bits, as does the inner optimizer by
     /// [`restore_optimizer`](crate::restore_optimizer).
     ///
-    /// In a job that is elastic, see [`OuterOptimizer::restore`].
+    /// In a job that is elastic, the module has what all agree on where others' snapshots are of a
+    /// later step: see [`OuterOptimizer::restore`].
     ///
     /// # Errors
     /// [`Error::Strategy`], above all for a snapshot of another module; [`Error::Read`].
@@ -156,7 +157,13 @@ impl LowCommunicationParams {
         let exchanged = Exchanged::of(&module)?;
         let lengths = exchanged.lengths();
         let outer = OuterOptimizer::restore(strategy, settings, &lengths, snapshot)?;
-        Ok((Self { exchanged, outer }, module))
+        let mut params = Self { exchanged, outer };
+        let module = match params.outer.has_taken_over() {
+            // What was saved is of an earlier step than the others'.
+            true => params.agreed(module)?,
+            false => module,
+        };
+        Ok((params, module))
     }
 
     /// The outer optimizer, and what it counted.

@@ -124,7 +124,9 @@ impl Windows {
             let mut highest = first;
             for row in 0..rows {
                 for place in row * width + first..row * width + first + columns {
-                    if band[place] > band[highest] {
+                    // A NaN that is lost is a run that diverges unseen.
+                    let is_first_nan = band[place].is_nan() && !band[highest].is_nan();
+                    if band[place] > band[highest] || is_first_nan {
                         highest = place;
                     }
                 }

@@ -599,6 +599,11 @@ fn infinite_and_missing_numbers_stay_visible() {
     assert!(result[0].is_nan());
     assert_eq!(result[1..], [f32::INFINITY, result[2], 1000.0]);
     assert!(result[2].abs() < 1e-30);
+    let image = x.reshape((1, 1, 2, 2)).unwrap();
+    let later = Tensor::new(&[1.0_f32, f32::NAN, 0.0, 2.0], &Device::Cpu).unwrap();
+    for image in [image, later.reshape((1, 1, 2, 2)).unwrap()] {
+        assert!(values(&ops::max_pool2d(&image, 2).unwrap())[0].is_nan());
+    }
     let scores = x.reshape((2, 2)).unwrap();
     let labels = Tensor::new(&[1_u32, 0], &Device::Cpu).unwrap();
     assert!(

@@ -210,7 +210,9 @@ pub enum OperationError {
         /// The lowest rank that summed such values up.
         rank: Rank,
     },
-    /// Ranks compress in different formats. All ranks get this error, and the group goes on.
+    /// Ranks compress in different formats, which make as many bytes of this buffer, as of a single
+    /// element. All ranks get this error, and the group goes on. Formats that make other numbers of
+    /// bytes are [`Uneven`](Self::Uneven).
     #[error("{peer} compresses in another format than rank 0: give all ranks the same one")]
     CompressionDiffers {
         /// The lowest rank whose format is not that of rank 0.

@@ -43,10 +43,11 @@ impl Group {
     /// `buffer` has the same length on every rank, and `residual` that of `buffer`.
     ///
     /// # Errors
-    /// [`OperationError::NotFinite`], [`OperationError::SumNotFinite`] and
-    /// [`OperationError::CompressionDiffers`] on all ranks: the group goes on, `buffer` and
-    /// `residual` are as before. [`OperationError::Length`],
-    /// and those of [`all_reduce`](Self::all_reduce).
+    /// [`OperationError::NotFinite`] and [`OperationError::SumNotFinite`] on all ranks: the group
+    /// goes on, `buffer` and `residual` are as before. Ranks that compress in different formats get
+    /// [`OperationError::CompressionDiffers`] where both make as many bytes, on the same terms, and
+    /// else [`OperationError::Uneven`], which ends the group. [`OperationError::Length`], and those
+    /// of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     #[doc(alias("quantized_all_reduce", "error feedback"))]
     pub fn all_reduce_compressed(

@@ -202,6 +202,39 @@ fn a_restart_after_any_step_goes_on_with_the_same_bits() {
 }
 
 #[test]
+fn a_worker_with_an_older_snapshot_than_the_others_has_what_they_agree_on() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let made = LowCommunicationParams::new(&mut strategy, Network::new(0), streaming());
+    let (mut outer, mut network) = made.unwrap();
+    let mut saved = Vec::new();
+    for step in 1..=8 {
+        let mut inner = SgdConfig::new().init();
+        let gradients = network.gradients(0, step);
+        network = inner.step(f64::from(RATE), network, gradients);
+        network = outer.step(&mut strategy, network).unwrap();
+        if step % 4 == 0 {
+            let snapshot = Snapshot::new(step, Cursor::start());
+            saved.push(outer.save(&mut strategy, &network, snapshot).unwrap());
+        }
+    }
+    let restored = elastic(2, |_, mut strategy| {
+        let (worker, settings) = (strategy.rank().index(), streaming());
+        let (snapshot, other) = (&saved[worker], Network::new(9));
+        let made = LowCommunicationParams::restore(&mut strategy, other, settings, snapshot);
+        let (mut outer, network) = made.unwrap();
+        assert_eq!(outer.outer().has_taken_over(), worker == 0);
+        let had = [network.bits(), bits(outer.outer().agreed())];
+        outer.finish(&mut strategy, network).unwrap();
+        strategy.leave().unwrap();
+        had
+    });
+    let agreed = &restored[1][1];
+    assert_eq!(restored[0], [agreed.clone(), agreed.clone()]);
+    // Who has the newest goes on with its own.
+    assert_eq!(restored[1][0], network.bits());
+}
+
+#[test]
 fn a_training_goes_on_without_a_worker_that_is_lost() {
     let met = Barrier::new(3);
     let ended = elastic(3, |_, mut strategy| {

@@ -265,7 +265,14 @@ impl<A: Accelerator> Plan<'_, A> {
             group.agree(T::TYPE, whole)?;
         }
         let room = extent.room(most.min(extent.len), size_of::<T>());
-        let mut held = slots.take(group, accelerator, kind, room)?;
+        let mut held = match slots.take(group, accelerator, kind, room) {
+            Ok(held) => held,
+            Err(error) => {
+                // The others wait for the first chunk.
+                group.abort(format!("there are no slots for chunks: {error}"));
+                return Err(error);
+            }
+        };
         let passing = &mut *group;
         let done = run(&mut held, &chunks, ends, move |slot, chunk| {
             pass(passing, counted(chunk.len()), slot)

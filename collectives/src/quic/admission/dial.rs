@@ -158,7 +158,9 @@ async fn attempt(
     match admission.new_tcp_binding(&greeted.connection) {
         Some(tcp_binding) => over_tcp(admission, &peer, greeted, tcp_binding).await,
         None => {
-            let streams = over_streams(admission, endpoint, &peer, number, greeted);
+            // Attempt 0 is the greeting on a connection that was kept.
+            let lanes_of = number.saturating_add(1);
+            let streams = over_streams(admission, endpoint, &peer, lanes_of, greeted);
             timeout(limit, streams).await.map_err(|_| Attempt::Slow)?
         }
     }

@@ -35,8 +35,17 @@ impl Admission {
                 attempt,
                 index,
             };
+            let arrived = async {
+                loop {
+                    let arrived = self.lanes.take(lane).await;
+                    // Else it is of an earlier call in this epoch, which was given up.
+                    if arrived.0.close_reason().is_none() {
+                        return arrived;
+                    }
+                }
+            };
             tokio::select! {
-                arrived = self.lanes.take(lane) => lanes.push(arrived),
+                arrived = arrived => lanes.push(arrived),
                 _ = first.closed() => return Err(NoMessage::Ended),
             }
         }

@@ -16,16 +16,17 @@ pub(super) struct Gradients<M> {
     every: usize,
     /// Whether they may be needed for a second attempt.
     membership: Membership,
+    /// Means over the samples of batches, each as often as it has as many samples as the first.
     sum: GradientsAccumulator<M>,
+    first_samples: Option<u32>,
 }
 
 /// Of which batches a step is made.
 #[derive(Default)]
 pub(super) struct Batches {
     batches: usize,
-    /// On this worker and on all.
-    own_samples: u64,
-    all_samples: u64,
+    /// On all workers.
+    samples: u64,
 }
 
 impl<M: LearnerModel> Gradients<M> {
@@ -34,6 +35,7 @@ impl<M: LearnerModel> Gradients<M> {
             every: accumulation.unwrap_or(1),
             membership: Membership::Fixed,
             sum: GradientsAccumulator::new(),
+            first_samples: None,
         }
     }
 
@@ -41,25 +43,33 @@ impl<M: LearnerModel> Gradients<M> {
         self.membership = membership;
     }
 
-    pub(super) fn add(&mut self, model: &M, gradients: GradientsParams) {
+    /// Of a batch of so many samples.
+    pub(super) fn add(&mut self, model: &M, gradients: GradientsParams, samples: u32) {
+        let first = *self.first_samples.get_or_insert(samples);
+        let times = f64::from(samples) / f64::from(first);
+        let gradients = match samples == first {
+            true => gradients,
+            false => mapped(model, &gradients, Some(times)),
+        };
         self.sum.accumulate(model, gradients);
     }
 
     pub(super) fn forget(&mut self) {
         drop(self.sum.grads());
+        self.first_samples = None;
     }
 
     /// Whether all workers have the gradients of a step, behind this batch.
-    pub(super) fn are_due<O>(&self, batches: &mut Batches, own: u32, step: &Step<O>) -> bool {
-        batches.own_samples += u64::from(own);
-        batches.all_samples += step.samples;
+    pub(super) fn are_due<O>(&self, batches: &mut Batches, step: &Step<O>) -> bool {
+        batches.samples += step.samples;
         batches.batches += usize::from(step.samples > 0);
         let is_over = step.samples == 0 || step.is_last;
         batches.batches >= self.every || (is_over && batches.batches > 0)
     }
 
-    /// Their sum over the workers, each times its share of the samples: the gradient of the mean
-    /// over all of them. After an error they are what they were, where they may be needed again.
+    /// Their sum over the workers: as many times as there are batches, the gradient of the mean over
+    /// the samples of all of them. After an error they are what they were, where they may be needed
+    /// again.
     #[expect(clippy::cast_possible_truncation, reason = "a share is rounded")]
     pub(super) fn reduce(
         &mut self,
@@ -68,11 +78,12 @@ impl<M: LearnerModel> Gradients<M> {
         model: &M,
         batches: &Batches,
     ) -> Result<GradientsParams, Error> {
-        let share = batches.own_samples as f64 / batches.all_samples as f64;
+        let first = self.first_samples.map_or(0.0, f64::from);
+        let share = batches.batches as f64 * first / batches.samples as f64;
         let own = self.sum.grads();
         let is_elastic = self.membership == Membership::Elastic;
         let is_kept = is_elastic && replica.num_replicas_in_sync() > 1;
-        let kept = is_kept.then(|| copy(model, &own));
+        let kept = is_kept.then(|| mapped(model, &own, None));
         let sum = mirrored.all_reduce(replica, model, own, share as f32);
         if let Some(kept) = kept.filter(|_| sum.is_err()) {
             self.sum.accumulate(model, kept);
@@ -81,24 +92,35 @@ impl<M: LearnerModel> Gradients<M> {
     }
 }
 
-fn copy<M: LearnerModel>(model: &M, gradients: &GradientsParams) -> GradientsParams {
-    let mut copy = Copy {
+/// The gradients of a model, so many times if that is said.
+fn mapped<M: LearnerModel>(
+    model: &M,
+    gradients: &GradientsParams,
+    times: Option<f64>,
+) -> GradientsParams {
+    let mut mapping = Mapping {
         gradients,
-        copied: GradientsParams::new(),
+        times,
+        mapped: GradientsParams::new(),
     };
-    model.visit(&mut copy);
-    copy.copied
+    model.visit(&mut mapping);
+    mapping.mapped
 }
 
-struct Copy<'a> {
+struct Mapping<'a> {
     gradients: &'a GradientsParams,
-    copied: GradientsParams,
+    times: Option<f64>,
+    mapped: GradientsParams,
 }
 
-impl ModuleVisitor for Copy<'_> {
+impl ModuleVisitor for Mapping<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(gradient) = self.gradients.get::<D>(param.id) {
-            self.copied.register(param.id, gradient);
+            let gradient = match self.times {
+                Some(times) => gradient.mul_scalar(times),
+                None => gradient,
+            };
+            self.mapped.register(param.id, gradient);
         }
     }
 }

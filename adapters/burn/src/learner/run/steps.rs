@@ -55,29 +55,39 @@ where
         let mut number = 0;
         loop {
             let step = self.train_batch(replica, number)?;
-            let own = self.attempt.told[number].samples;
-            let is_due = self.gradients.are_due(&mut batches, own, &step);
+            let is_due = self.gradients.are_due(&mut batches, &step);
+            let (samples, flow) = (step.samples, step.flow);
+            seen.extend(step.seen);
+            if samples > 0 {
+                self.attempt.trained.push(Trained {
+                    samples,
+                    output: step.output,
+                    rate: self.learner.lr_current(),
+                });
+            }
             if is_due {
                 let model = self.learner.model();
                 let mirrored = self.mirrored.as_mut().expect("the workers have met");
                 let sum = self.gradients.reduce(replica, mirrored, &model, &batches)?;
                 drop(model);
-                self.learner.lr_step();
+                self.schedule();
                 self.learner.optimizer_step(sum);
+                return Ok(Made { seen, flow });
             }
-            seen.extend(step.seen);
-            if step.samples > 0 {
-                self.attempt.trained.push(Trained {
-                    samples: step.samples,
-                    output: step.output,
-                    rate: self.learner.lr_current(),
-                });
-            }
-            if is_due || step.samples == 0 || step.flow == Flow::Stop {
-                let flow = step.flow;
+            if samples == 0 || flow == Flow::Stop {
+                self.schedule();
                 return Ok(Made { seen, flow });
             }
             number += 1;
+        }
+    }
+
+    /// A step of the scheduler for each batch, as in burn's own loop, but only once nothing can
+    /// fail: an attempt that has failed is made again.
+    fn schedule(&mut self) {
+        for trained in &mut self.attempt.trained {
+            self.learner.lr_step();
+            trained.rate = self.learner.lr_current();
         }
     }
 
@@ -94,7 +104,9 @@ where
             let (mut told, item) = taken;
             if let Some(item) = item {
                 let trained = self.learner.train_step(item);
-                self.gradients.add(&self.learner.model(), trained.grads);
+                let samples = told.samples;
+                self.gradients
+                    .add(&self.learner.model(), trained.grads, samples);
                 output = Some(trained.item);
             }
             if self.worker.workers > 1 {
