@@ -56,38 +56,27 @@ where
         loop {
             let step = self.train_batch(replica, number)?;
             let is_due = self.gradients.are_due(&mut batches, &step);
-            let (samples, flow) = (step.samples, step.flow);
-            seen.extend(step.seen);
-            if samples > 0 {
-                self.attempt.trained.push(Trained {
-                    samples,
-                    output: step.output,
-                    rate: self.learner.lr_current(),
-                });
-            }
             if is_due {
                 let model = self.learner.model();
                 let mirrored = self.mirrored.as_mut().expect("the workers have met");
                 let sum = self.gradients.reduce(replica, mirrored, &model, &batches)?;
                 drop(model);
-                self.schedule();
+                self.learner.lr_step();
                 self.learner.optimizer_step(sum);
-                return Ok(Made { seen, flow });
             }
-            if samples == 0 || flow == Flow::Stop {
-                self.schedule();
+            seen.extend(step.seen);
+            if step.samples > 0 {
+                self.attempt.trained.push(Trained {
+                    samples: step.samples,
+                    output: step.output,
+                    rate: self.learner.lr_current(),
+                });
+            }
+            if is_due || step.samples == 0 || step.flow == Flow::Stop {
+                let flow = step.flow;
                 return Ok(Made { seen, flow });
             }
             number += 1;
-        }
-    }
-
-    /// A step of the scheduler for each batch, as in burn's own loop, but only once nothing can
-    /// fail: an attempt that has failed is made again.
-    fn schedule(&mut self) {
-        for trained in &mut self.attempt.trained {
-            self.learner.lr_step();
-            trained.rate = self.learner.lr_current();
         }
     }
 
