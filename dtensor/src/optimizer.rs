@@ -9,6 +9,7 @@ mod adam;
 mod momentum;
 
 pub use adam::AdamW;
+pub(crate) use adam::Averages;
 pub use momentum::Momentum;
 
 /// Stochastic gradient descent, which remembers nothing.

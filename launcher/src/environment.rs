@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 use std::{env, thread};
 
-use meshwork_collectives::{Rank, Timeouts};
+use meshwork_collectives::{GroupConfig, JobSecret, Rank, Timeouts};
 
 /// The `TF_CONFIG` of worker `rank`. Names of hosts and addresses need no escaping in JSON.
 pub(crate) fn tf_config(addresses: &[String], rank: Rank) -> String {
@@ -42,11 +42,32 @@ const CROWD: u32 = 32;
 /// Of a core, for each: 512 on two cores took 0.13 s.
 const START: Duration = Duration::from_millis(250);
 
+/// Whether workers on other hosts get this variable of the launcher's as it is: one that tells of
+/// no other job, and not of a single process.
+pub(crate) fn is_handed_on(name: &str) -> bool {
+    let of_others = [
+        JobSecret::ENV,
+        JobSecret::FILE_ENV,
+        GroupConfig::LAUNCHER_ENV,
+        GroupConfig::RESTARTS_ENV,
+        GroupConfig::SEEDS_ENV,
+    ];
+    name.starts_with("MESHWORK_") && !of_others.contains(&name)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn other_hosts_hear_nothing_of_another_job_whose_variables_are_set_here() {
+        assert!(is_handed_on("MESHWORK_TRANSPORT"));
+        for name in ["MESHWORK_SEEDS", "MESHWORK_JOB_SECRET", "TF_CONFIG", "PATH"] {
+            assert!(!is_handed_on(name), "{name}");
+        }
+    }
 
     #[test]
     fn crowds_have_more_time_to_appear() {

@@ -411,7 +411,8 @@ impl Launch {
         addresses: &[String],
         secret: &Handed,
     ) -> Result<RemoteWorker<'_>, LaunchError> {
-        let ours = std::env::vars_os().filter(|(name, _)| is_handed_on(&name.to_string_lossy()));
+        let ours = std::env::vars_os()
+            .filter(|(name, _)| environment::is_handed_on(&name.to_string_lossy()));
         let mut variables: Vec<(OsString, OsString)> = ours.collect();
         variables.extend(self.env.iter().cloned());
         let config = environment::tf_config(addresses, rank);
@@ -489,30 +490,9 @@ impl Debug for Launch {
     }
 }
 
-/// Whether workers on other hosts get this variable of the launcher's as it is: one that tells of
-/// no other job, and not of a single process.
-fn is_handed_on(name: &str) -> bool {
-    let of_others = [
-        JobSecret::ENV,
-        JobSecret::FILE_ENV,
-        GroupConfig::LAUNCHER_ENV,
-        GroupConfig::RESTARTS_ENV,
-        GroupConfig::SEEDS_ENV,
-    ];
-    name.starts_with("MESHWORK_") && !of_others.contains(&name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn other_hosts_hear_nothing_of_another_job_whose_variables_are_set_here() {
-        assert!(is_handed_on("MESHWORK_TRANSPORT"));
-        for name in ["MESHWORK_SEEDS", "MESHWORK_JOB_SECRET", "TF_CONFIG", "PATH"] {
-            assert!(!is_handed_on(name), "{name}");
-        }
-    }
 
     #[test]
     fn none_and_1025_workers_are_refused() {

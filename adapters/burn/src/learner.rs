@@ -29,8 +29,8 @@ use run::{Data, Run};
 /// rate schedulers, gradient accumulation, early stopping and interrupts work as on one process; a
 /// stop on any worker stops all of them behind the same step. A batch has as many samples on each
 /// worker as the data loader says, so all together have that many times the workers. Of batches
-/// whose gradients are accumulated each sample counts the same, where burn counts a shorter batch as
-/// much as a full one.
+/// whose gradients are accumulated each sample counts the same, where burn counts a shorter batch
+/// as much as a full one.
 ///
 /// Every worker runs the same program, up to this one argument:
 ///

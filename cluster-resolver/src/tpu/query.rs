@@ -112,7 +112,7 @@ impl TpuResolver {
         if worker.is_none() {
             evidence.read(Question::Task, Origin::default_value(), "0");
         }
-        Ok(Some(worker.unwrap_or_default()))
+        Ok(worker.or(Some(0)))
     }
 
     /// The same among several slices: variables number workers within each of them.

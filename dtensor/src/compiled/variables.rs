@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Erased;
+use crate::optimizer::Averages;
 use crate::record::AnyTensor;
 use crate::{AdamW, DVariable, Error, Float, Momentum, Scalar, Sgd};
 
@@ -91,6 +92,15 @@ impl<T: Float> VariableSet for Sgd<T> {
 impl<T: Float> VariableSet for Momentum<T> {
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
         self.velocities_mut().visit(visit);
+    }
+}
+
+impl<T: Float> VariableSet for Averages<T> {
+    fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+        match self {
+            Self::Own(own) => (&mut own.means, &mut own.squares).visit(visit),
+            Self::Wide(wide) => (&mut wide.means, &mut wide.squares).visit(visit),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use meshwork_layout::Layout;
 
 use super::{Saved, arriving, checked, named, restored, zeros};
 use crate::ops::is_short;
-use crate::{Context, DTensor, DVariable, Error, Float, Save, Variable, VariableSet};
+use crate::{Context, DTensor, DVariable, Error, Float, Save};
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter, "Decoupled Weight Decay
 /// Regularization", ICLR 2019). Of variables of 16 bits the means have 32, as has the step, whose
@@ -45,15 +45,15 @@ pub struct AdamW<T: Float> {
 /// Means and squares of all variables. Of short floats they have 32 bits: in 16 the number beside
 /// the divisor is 0, squares of small gradients are too, and a share of 0.999 is 1.
 #[derive(Clone, Debug)]
-enum Averages<T: Float> {
+pub(crate) enum Averages<T: Float> {
     Own(Moments<T>),
     Wide(Moments<f32>),
 }
 
 #[derive(Clone, Debug)]
-struct Moments<A: Float> {
-    means: Vec<DVariable<A>>,
-    squares: Vec<DVariable<A>>,
+pub(crate) struct Moments<A: Float> {
+    pub(crate) means: Vec<DVariable<A>>,
+    pub(crate) squares: Vec<DVariable<A>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ struct Step<'a> {
 }
 
 /// Numbers of steps, and then means and squares.
-type Remembered<'a> = (&'a mut Vec<DVariable<f32>>, &'a mut dyn VariableSet);
+type Remembered<'a, T> = (&'a mut Vec<DVariable<f32>>, &'a mut Averages<T>);
 
 impl<T: Float> AdamW<T> {
     /// With a learning rate, for these variables; the other constants are 0.9 and 0.999 for what is
@@ -160,7 +160,7 @@ impl<T: Float> AdamW<T> {
         Ok(())
     }
 
-    pub(crate) fn remembered_mut(&mut self) -> Remembered<'_> {
+    pub(crate) fn remembered_mut(&mut self) -> Remembered<'_, T> {
         (&mut self.steps, &mut self.averages)
     }
 
@@ -209,15 +209,6 @@ impl<T: Float> Averages<T> {
                 squares: zeros(variables)?,
             }),
         })
-    }
-}
-
-impl<T: Float> VariableSet for Averages<T> {
-    fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
-        match self {
-            Self::Own(own) => (&mut own.means, &mut own.squares).visit(visit),
-            Self::Wide(wide) => (&mut wide.means, &mut wide.squares).visit(visit),
-        }
     }
 }
 

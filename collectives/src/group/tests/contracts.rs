@@ -244,8 +244,8 @@ fn ranks_that_cut_one_buffer_in_unlike_ways_disagree_however_bytes_go() {
     }
 }
 
-/// Of two calls one is done at once, and its rank computes on; the others go from rank to rank, each
-/// of which waits for one before.
+/// Of two calls one is done at once, and its rank computes on; the others go from rank to rank,
+/// each of which waits for one before.
 #[test]
 fn a_call_that_was_carried_out_at_once_is_found_by_those_who_make_another() {
     let computes = std::sync::Barrier::new(16);

@@ -7,11 +7,11 @@
 //!   other host   packets to its port ── refused ─────> nobody listens there any more
 //! ```
 //!
-//! What counts at once are refusals of the connection's own packets. A firewall may refuse datagrams
-//! from elsewhere for a member that lives, so a port is asked by such only after a longer silence,
-//! and not if it has refused one while its member was just admitted. Nor does a port prove anything
-//! that its member has left, as where address translation forgets: who has moved is judged by
-//! silence. Packets of a connection that are authentic are a sign of life whatever they carry: a
+//! What counts at once are refusals of the connection's own packets. A firewall may refuse
+//! datagrams from elsewhere for a member that lives, so a port is asked by such only after a longer
+//! silence, and not if it has refused one while its member was just admitted. Nor does a port prove
+//! anything that its member has left, as where address translation forgets: who has moved is judged
+//! by silence. Packets of a connection that are authentic are a sign of life whatever they carry: a
 //! heartbeat may wait for room behind the bytes of operations.
 
 use std::io;

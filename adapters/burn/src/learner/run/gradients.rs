@@ -67,9 +67,9 @@ impl<M: LearnerModel> Gradients<M> {
         batches.batches >= self.every || (is_over && batches.batches > 0)
     }
 
-    /// Their sum over the workers: as many times as there are batches, the gradient of the mean over
-    /// the samples of all of them. After an error they are what they were, where they may be needed
-    /// again.
+    /// Their sum over the workers: as many times as there are batches, the gradient of the mean
+    /// over the samples of all of them. After an error they are what they were, where they may be
+    /// needed again.
     #[expect(clippy::cast_possible_truncation, reason = "a share is rounded")]
     pub(super) fn reduce(
         &mut self,
