@@ -154,7 +154,8 @@ impl ElementTask for Everything<'_, '_> {
             let bits = matches!(op, ReduceOp::And | ReduceOp::Or | ReduceOp::Xor);
             let truth = T::TYPE == ElementType::Bool && op != ReduceOp::Xor;
             let short = matches!(T::TYPE, ElementType::I16 | ElementType::U16);
-            direct += 3 * i64::from(!short && (!bits || truth));
+            let loses_nan = matches!(op, ReduceOp::Min | ReduceOp::Max) && T::TYPE.is_float();
+            direct += 3 * i64::from(!short && !loses_nan && (!bits || truth));
         }
         let (mut host, mut buffer) = (own.clone(), with(cuda, &own));
         devices.group().broadcast(&mut host, last).unwrap();
