@@ -36,6 +36,8 @@ use crate::{OperationError, Rank};
 
 /// How long a refusal may be on its way; where none comes, a datagram has arrived or is lost.
 const REFUSAL: Duration = Duration::from_millis(100);
+/// Until a packet to the member is refused, as one goes to it with each sign of life.
+const NEXT: Duration = Duration::from_millis(40);
 /// After how much silence other datagrams than the connection's own ask, and other packets than
 /// signs of life count.
 const LONG: Duration = Duration::from_millis(200);
@@ -139,8 +141,12 @@ impl Whereabouts {
             Self::Port {
                 address, refused, ..
             } => {
+                let another = refused.another();
                 let closed = refused.is_closed(heard)
-                    || heard.elapsed() >= LONG && refuses(address).await && refuses(address).await;
+                    || match heard.elapsed() >= LONG {
+                        true => refuses(address).await && refuses(address).await,
+                        false => timeout(NEXT, another).await.is_ok() && refused.is_closed(heard),
+                    };
                 closed.then_some(Sight::PortClosed)
             }
         }
