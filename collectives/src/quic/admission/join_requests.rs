@@ -93,10 +93,13 @@ impl Admission {
     }
 
     async fn note(&self, newcomer: Newcomer, from: SocketAddr) {
+        // It is asked there for as long as it joins.
+        let port_is_telling = match self.address_of(&newcomer, from).await {
+            Some(address) => !evidence::refuses(address).await,
+            None => false,
+        };
         let newcomer = Newcomer {
-            // It is asked there for as long as it joins.
-            port_is_telling: self.is_at(&newcomer.address, from).await
-                && !evidence::refuses(from).await,
+            port_is_telling,
             ..newcomer
         };
         let mut join_requests = self

@@ -52,9 +52,15 @@ impl Admission {
         let _ = self.events.send(Event::Reported(rank)).await;
     }
 
-    /// Whether a name that somebody gives is the address from which it asks.
-    pub(super) async fn is_at(&self, name: &str, from: SocketAddr) -> bool {
-        matches!(resolve(name, from).await, Ok(Some(address)) if address == from)
+    /// Where a newcomer listens, if that is the host that it asks from: not behind address
+    /// translation, where others may find somebody else by that name.
+    pub(super) async fn address_of(
+        &self,
+        newcomer: &Newcomer,
+        from: SocketAddr,
+    ) -> Option<SocketAddr> {
+        let found = resolve(&newcomer.address, from).await.ok()?;
+        found.filter(|address| address.ip() == from.ip())
     }
 
     /// Returns when nobody listens at an address any more; false if there is none.
