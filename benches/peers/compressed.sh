@@ -11,25 +11,10 @@ rate=${1:-1000} ranks=${2:-2} rounds=${3:-3}
 meshwork=$(cd "$(dirname "$0")/../.." && pwd)/target/release/meshwork
 secret=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
 
-clean() {
-    for rank in $(seq "$ranks"); do ip netns del "mw-rank-$rank" 2>/dev/null || true; done
-    ip netns del mw-bridge 2>/dev/null || true
-}
-trap clean EXIT
-ip netns add mw-bridge
-ip -n mw-bridge link add bridge type bridge
-ip -n mw-bridge link set bridge up
+. "$(dirname "$0")/namespaces.sh"
+namespaces mw-rank 10.78.0 "$ranks" "$rate"
 hosts=
 for rank in $(seq "$ranks"); do
-    ip netns add "mw-rank-$rank"
-    ip -n "mw-rank-$rank" link add eth type veth peer name "port$rank" netns mw-bridge
-    ip -n "mw-rank-$rank" addr add "10.78.0.$rank/24" dev eth
-    ip -n "mw-rank-$rank" link set lo up
-    ip -n "mw-rank-$rank" link set eth up
-    ip -n mw-bridge link set "port$rank" master bridge up
-    # What a rank sends, and what is sent to it.
-    tc -n "mw-rank-$rank" qdisc add dev eth root tbf rate "${rate}mbit" burst 256kb latency 50ms
-    tc -n mw-bridge qdisc add dev "port$rank" root tbf rate "${rate}mbit" burst 256kb latency 50ms
     hosts="${hosts:+$hosts,}10.78.0.$rank:47012"
 done
 

@@ -13,29 +13,12 @@ heal=$(cd "$(dirname "$0")/../.." && pwd)/target/release/heal
 secret=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
 all=$((givers + 1))
 
-clean() {
-    for number in $(seq "$all"); do ip netns del "mw-heal-$number" 2>/dev/null || true; done
-    ip netns del mw-bridge 2>/dev/null || true
-}
-trap clean EXIT
-ip netns add mw-bridge
-ip -n mw-bridge link add bridge type bridge
-ip -n mw-bridge link set bridge up
+. "$(dirname "$0")/namespaces.sh"
+namespaces mw-heal 10.79.0 "$all" "$rate"
 addresses= seeds=
-for number in $(seq "$all"); do
-    ip netns add "mw-heal-$number"
-    ip -n "mw-heal-$number" link add eth type veth peer name "port$number" netns mw-bridge
-    ip -n "mw-heal-$number" addr add "10.79.0.$number/24" dev eth
-    ip -n "mw-heal-$number" link set lo up
-    ip -n "mw-heal-$number" link set eth up
-    ip -n mw-bridge link set "port$number" master bridge up
-    # What it sends, and what is sent to it.
-    tc -n "mw-heal-$number" qdisc add dev eth root tbf rate "${rate}mbit" burst 256kb latency 50ms
-    tc -n mw-bridge qdisc add dev "port$number" root tbf rate "${rate}mbit" burst 256kb latency 50ms
-    if [ "$number" -le "$givers" ]; then
-        addresses="${addresses:+$addresses,}\"10.79.0.$number:47013\""
-        seeds="${seeds:+$seeds,}10.79.0.$number:47013"
-    fi
+for number in $(seq "$givers"); do
+    addresses="${addresses:+$addresses,}\"10.79.0.$number:47013\""
+    seeds="${seeds:+$seeds,}10.79.0.$number:47013"
 done
 
 start() {

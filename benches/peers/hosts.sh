@@ -13,27 +13,10 @@ meshwork=$(cd "$(dirname "$0")/../.." && pwd)/target/release/meshwork
 MESHWORK_JOB_SECRET=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
 export MESHWORK_JOB_SECRET
 
-clean() {
-    for host in $(seq "$hosts"); do ip netns del "mw-host-$host" 2>/dev/null || true; done
-    ip netns del mw-bridge 2>/dev/null || true
-}
-trap clean EXIT
-ip netns add mw-bridge
-ip -n mw-bridge link add bridge type bridge
-ip -n mw-bridge link set bridge up
+. "$(dirname "$0")/namespaces.sh"
+namespaces mw-host 10.78.0 "$hosts" "$rate"
 addresses=
 for host in $(seq "$hosts"); do
-    ip netns add "mw-host-$host"
-    ip -n "mw-host-$host" link add eth type veth peer name "port$host" netns mw-bridge
-    ip -n "mw-host-$host" addr add "10.78.0.$host/24" dev eth
-    ip -n "mw-host-$host" link set lo up
-    ip -n "mw-host-$host" link set eth up
-    ip -n mw-bridge link set "port$host" master bridge up
-    if [ "$rate" -gt 0 ]; then
-        # What a host sends, and what is sent to it.
-        tc -n "mw-host-$host" qdisc add dev eth root tbf rate "${rate}mbit" burst 256kb latency 50ms
-        tc -n mw-bridge qdisc add dev "port$host" root tbf rate "${rate}mbit" burst 256kb latency 50ms
-    fi
     for rank in $(seq "$each"); do
         addresses="${addresses:+$addresses,}10.78.0.$host:$((47012 + rank))"
     done
