@@ -1,8 +1,8 @@
 //! Whether a silent rank lives: evidence is quick, silence is patient.
 //!
 //! ```text
-//!   last sign of life ── 1¼ heartbeats ─────> its port is looked at, then after twice, four times
-//!                                             as long, and so on
+//!   last sign of life ── 1¼ heartbeats ─────> its port is looked at, then ever more rarely, down
+//!                                             to once in 1¼ checks
 //!                     ── half the patience ─> three others that watch it are asked for it, and so
 //!                                             it hears that it is missed
 //!                     ── 2 s, 4 s, 8 s … ───> a line says who is waited for
