@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::Error;
 use crate::spread;
 use crate::storage::{is_ours, read, values};
-use crate::vector::{accumulate, dot, softmax};
+use crate::vector::{accumulate, dot, each_beside, softmax};
 
 /// Attention of `heads` heads in which each place of a sequence looks at those up to itself.
 ///
@@ -184,7 +184,9 @@ impl Head {
         row.fill(0.0);
         let query = &self.query[at * of.size..][..of.size];
         accumulate(row, query, &self.key_columns, of.places);
-        softmax(&mut row[..=at]);
+        // Whole vectors: what stands behind counts for nothing beside the highest score's 1.
+        row[at + 1..].fill(f32::NEG_INFINITY);
+        softmax(row);
         row[at + 1..].fill(0.0);
     }
 
@@ -197,9 +199,7 @@ impl Head {
         let above = &self.above[at * of.size..][..of.size];
         accumulate(slopes, above, &self.value_columns, of.places);
         let mean = dot(weights, slopes);
-        for (slope, weight) in slopes.iter_mut().zip(weights) {
-            *slope = weight * (*slope - mean);
-        }
+        each_beside(slopes, weights, |slope, weight| weight * (slope - mean));
         for seen in 0..=at {
             self.weight_columns[seen * of.places + at] = self.weights[seen];
             self.slope_columns[seen * of.places + at] = self.slopes[seen];

@@ -37,31 +37,95 @@ pub(crate) fn dot(left: &[f32], right: &[f32]) -> f32 {
 #[inline(always)]
 pub(crate) fn softmax(row: &mut [f32]) {
     let highest = fold(row, f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
-    row.iter_mut()
-        .for_each(|score| *score = exp(*score - highest));
+    each(row, |score| exp(score - highest));
     let scale = 1.0 / fold(row, 0.0, |a, b| a + b);
-    row.iter_mut().for_each(|weight| *weight *= scale);
+    each(row, |weight| weight * scale);
+}
+
+/// Replaces each value of a row. A loop over a row of unknown length takes several vectors at a
+/// time, and what is left one by one: most of a short row.
+#[inline(always)]
+fn each(row: &mut [f32], new: impl Fn(f32) -> f32) {
+    let (chunks, rest) = row.as_chunks_mut::<LANES>();
+    for chunk in chunks {
+        for value in chunk {
+            *value = new(*value);
+        }
+    }
+    for value in rest {
+        *value = new(*value);
+    }
+}
+
+/// The same by the value beside it in a row of the same length.
+#[inline(always)]
+pub(crate) fn each_beside(row: &mut [f32], beside: &[f32], new: impl Fn(f32, f32) -> f32) {
+    let (chunks, rest) = row.as_chunks_mut::<LANES>();
+    let (besides, beside) = beside.as_chunks::<LANES>();
+    for (chunk, beside) in chunks.iter_mut().zip(besides) {
+        for (value, beside) in chunk.iter_mut().zip(beside) {
+            *value = new(*value, *beside);
+        }
+    }
+    for (value, beside) in rest.iter_mut().zip(beside) {
+        *value = new(*value, *beside);
+    }
 }
 
 /// Adds to `into` the first of its size of each of the `rows`, which are `stride` apart, times the
 /// row's factor.
 #[inline(always)]
 pub(crate) fn accumulate(into: &mut [f32], factors: &[f32], rows: &[f32], stride: usize) {
-    let len = into.len();
-    let row = |index: usize| &rows[index * stride..][..len];
+    let mut column = 0;
+    let (wide, rest) = into.as_chunks_mut::<WIDE>();
+    for into in wide {
+        accumulate_columns(into, column, factors, rows, stride);
+        column += WIDE;
+    }
+    let (narrow, rest) = rest.as_chunks_mut::<LANES>();
+    for into in narrow {
+        accumulate_columns(into, column, factors, rows, stride);
+        column += LANES;
+    }
+    for into in rest.as_chunks_mut::<1>().0 {
+        accumulate_columns(into, column, factors, rows, stride);
+        column += 1;
+    }
+}
+
+/// The same of the columns from one on, so few that their sums stay in registers from the first row
+/// to the last.
+#[inline(always)]
+fn accumulate_columns<const N: usize>(
+    into: &mut [f32; N],
+    column: usize,
+    factors: &[f32],
+    rows: &[f32],
+    stride: usize,
+) {
+    let row = |index: usize| {
+        let mut row = [0.0; N];
+        row.copy_from_slice(&rows[index * stride + column..][..N]);
+        row
+    };
+    let mut sums = *into;
     let (fours, rest) = factors.as_chunks::<4>();
     for (four, [a, b, c, d]) in fours.iter().enumerate() {
         let first = 4 * four;
         let (w, x, y, z) = (row(first), row(first + 1), row(first + 2), row(first + 3));
-        for (at, into) in into.iter_mut().enumerate() {
-            *into += (a * w[at] + b * x[at]) + (c * y[at] + d * z[at]);
+        for (at, sum) in sums.iter_mut().enumerate() {
+            *sum += (a * w[at] + b * x[at]) + (c * y[at] + d * z[at]);
         }
     }
     for (index, factor) in rest.iter().enumerate() {
-        for (into, value) in into.iter_mut().zip(row(4 * fours.len() + index)) {
-            *into += factor * value;
+        for (sum, value) in sums.iter_mut().zip(row(4 * fours.len() + index)) {
+            *sum += factor * value;
         }
     }
+    *into = sums;
 }
+
+/// What `accumulate` keeps in registers, where an addition waits for the one before.
+const WIDE: usize = 4 * LANES;
 
 const LANES: usize = 16;
