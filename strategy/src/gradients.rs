@@ -127,7 +127,8 @@ impl GradientBuckets {
     }
 
     /// Chooses the element type of gradients on the wire, in the same way on every worker. Anything
-    /// but [`CommunicationDtype::F32`] is sent by [`finish`](Self::finish) alone.
+    /// but [`CommunicationDtype::F32`] is sent by [`finish`](Self::finish) alone, and extra numbers
+    /// behind it, as they are.
     #[must_use]
     pub fn with_communication_dtype(mut self, dtype: CommunicationDtype) -> Self {
         self.form = match dtype {
@@ -414,8 +415,15 @@ impl GradientBuckets {
                 }
             }
             Form::Bf16(buffers) => {
-                for bucket in &mut self.buckets {
-                    buffers.all_reduce(replica.only_group()?, bucket.here("gradients")?)?;
+                let (buckets, extra) = (self.buckets.len(), self.extra);
+                for (number, bucket) in self.buckets.iter_mut().enumerate() {
+                    let values = bucket.here("gradients")?;
+                    let extra = if number + 1 == buckets { extra } else { 0 };
+                    let (gradients, extra) = values.split_at_mut(values.len() - extra);
+                    buffers.all_reduce(replica, gradients)?;
+                    if !extra.is_empty() {
+                        replica.all_reduce(ReplicaReduceOp::Sum, extra)?;
+                    }
                 }
             }
             Form::LowRank(low_rank) => low_rank.all_reduce(replica, self)?,

@@ -14,11 +14,11 @@ use crate::storage::{is_ours, read, values};
 /// # Errors
 /// [`Error::Pool`], and those of candle.
 pub fn avg_pool2d(images: &Tensor, size: impl ToUsize2) -> Result<Tensor> {
-    if !is_ours(images) {
-        return images.avg_pool2d(size);
-    }
     let windows = Windows::new(images, size)?;
-    images.contiguous()?.apply_op1(Mean(windows))
+    match is_ours(images) {
+        true => images.contiguous()?.apply_op1(Mean(windows)),
+        false => windows.means(images),
+    }
 }
 
 /// The maximum of each window of `size`, as [`Tensor::max_pool2d`]. Rows and columns that fill no
@@ -74,14 +74,31 @@ impl Windows {
         })
     }
 
+    /// By candle's operation, on any device and for any type. Its gradient is spread over the whole
+    /// image, so windows have to fill that.
+    fn means(self, images: &Tensor) -> Result<Tensor> {
+        let filled = self.filled(images)?.contiguous()?;
+        filled.avg_pool2d((self.rows, self.columns))
+    }
+
     /// By operations of candle that have the right gradient, on any device and for any type.
     fn maxima(self, images: &Tensor) -> Result<Tensor> {
         let (count, channels, _, _) = images.dims4()?;
         let [rows, columns] = [self.out_rows, self.out_columns];
-        let whole = images.narrow(2, 0, rows * self.rows)?;
-        let whole = whole.narrow(3, 0, columns * self.columns)?;
         let windows = [count, channels, rows, self.rows, columns, self.columns];
-        whole.reshape(&windows[..])?.max(5)?.max(3)
+        let windows = self.filled(images)?.reshape(&windows[..])?;
+        let maxima = windows.max(5)?.max(3)?;
+        // candle's maximum leaves a NaN out that is not the first of its window.
+        let values = windows.detach();
+        let has_nan = values.ne(&values)?.max(5)?.max(3)?;
+        let nan = (maxima.zeros_like()? * f64::NAN)?;
+        has_nan.where_cond(&nan, &maxima)
+    }
+
+    /// The images without the rows and columns that fill no window.
+    fn filled(&self, images: &Tensor) -> Result<Tensor> {
+        let rows = images.narrow(2, 0, self.out_rows * self.rows)?;
+        rows.narrow(3, 0, self.out_columns * self.columns)
     }
 
     fn shape(&self, images: &Layout) -> Result<Shape> {

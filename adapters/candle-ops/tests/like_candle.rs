@@ -492,7 +492,7 @@ fn what_is_left_to_candle_has_the_same_gradients() {
         ("causal_attention", &[&[2, 5, 12]], |of| {
             ops::causal_attention(&of[0], 2)
         }),
-        ("avg_pool2d", &[&[1, 2, 4, 4]], |of| {
+        ("avg_pool2d", &[&[1, 2, 5, 5]], |of| {
             ops::avg_pool2d(&of[0], 2)
         }),
         ("cross_entropy", &[&[3, 4]], |of| {
@@ -537,6 +537,7 @@ fn what_is_left_to_candle_has_the_same_gradients() {
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
     let tensor = |dims: &[usize]| Tensor::ones(dims, DType::F32, &Device::Cpu).unwrap();
+    let wide = |dims: &[usize]| Tensor::ones(dims, DType::F64, &Device::Cpu).unwrap();
     let labels = |labels: &[u32]| Tensor::new(labels, &Device::Cpu).unwrap();
     let convolved = |images: &[usize], weight: &[usize], bias: &[usize]| {
         let layer = Conv2d::new(tensor(weight), Some(tensor(bias)), Conv2dConfig::default());
@@ -561,6 +562,10 @@ fn what_does_not_fit_is_refused_by_name() {
         (dense(&[2, 3], &[3]), ["a bias [3]", "4 outputs"]),
         (
             ops::avg_pool2d(&tensor(&[1, 1, 3, 3]), (4, 1)),
+            ["[1, 1, 3, 3]", "4x1"],
+        ),
+        (
+            ops::avg_pool2d(&wide(&[1, 1, 3, 3]), (4, 1)),
             ["[1, 1, 3, 3]", "4x1"],
         ),
         (
@@ -602,7 +607,10 @@ fn infinite_and_missing_numbers_stay_visible() {
     let image = x.reshape((1, 1, 2, 2)).unwrap();
     let later = Tensor::new(&[1.0_f32, f32::NAN, 0.0, 2.0], &Device::Cpu).unwrap();
     for image in [image, later.reshape((1, 1, 2, 2)).unwrap()] {
-        assert!(values(&ops::max_pool2d(&image, 2).unwrap())[0].is_nan());
+        for dtype in [DType::F32, DType::F64] {
+            let pooled = ops::max_pool2d(&image.to_dtype(dtype).unwrap(), 2).unwrap();
+            assert!(values(&pooled.to_dtype(DType::F32).unwrap())[0].is_nan());
+        }
     }
     let scores = x.reshape((2, 2)).unwrap();
     let labels = Tensor::new(&[1_u32, 0], &Device::Cpu).unwrap();

@@ -17,7 +17,7 @@ use meshwork_strategy::{
 };
 
 use crate::Error;
-use crate::values::by_name;
+use crate::values::{Alias, Named, named, share};
 use hooks::Hooks;
 
 /// The variables of a candle model on a GPU, equal on all workers, and the sums of their gradients,
@@ -54,6 +54,7 @@ use hooks::Hooks;
 #[derive(Debug)]
 pub struct CudaVars {
     vars: Vec<Var>,
+    aliases: Vec<Alias>,
     device: Device,
     /// Shared with the hooks, which use it within a backward pass.
     hooks: Hooks,
@@ -83,9 +84,9 @@ impl CudaVars {
         cuda: CudaDevice,
         reach: CommunicatorScope,
     ) -> Result<Self, Error> {
-        let named = by_name(model);
-        let specs = specs_of(&named)?;
-        let vars: Vec<_> = named.into_iter().map(|(_, var)| var).collect();
+        let Named { vars, aliases } = named(model);
+        let specs = specs_of(&vars)?;
+        let vars: Vec<_> = vars.into_iter().map(|(_, var)| var).collect();
         let device = vars.first().map_or(Device::Cpu, |var| var.device().clone());
         let id = cuda.id();
         let tensors = Tensors {
@@ -100,6 +101,7 @@ impl CudaVars {
         let hooks = Hooks::of(gradients);
         Ok(Self {
             vars,
+            aliases,
             device,
             hooks,
         })
@@ -152,6 +154,7 @@ impl CudaVars {
             let tensor = self.hooks.hook(index, var.as_tensor())?;
             hooked.insert(spec.name().to_owned(), tensor);
         }
+        share(&mut hooked, &self.aliases);
         Ok(VarBuilder::from_tensors(hooked, DType::F32, &self.device))
     }
 

@@ -9,7 +9,8 @@ use crate::{Error, MirroredVars};
 
 /// An optimizer whose steps are made with the gradients of all workers, so that their models stay
 /// equal: the mean of the gradients, where every worker's loss is the mean over a batch of the same
-/// size.
+/// size. Batches of several sizes are weighted, by
+/// [`backward_step_weighted`](Self::backward_step_weighted).
 ///
 /// A loop that trains on one process needs two changes: the optimizer is wrapped, and each worker
 /// takes its own part of the data.
@@ -38,17 +39,24 @@ use crate::{Error, MirroredVars};
 /// ```
 ///
 /// The optimizer has to be made with the variables of the map, which then have the values that they
-/// have on the chief. Programs that reduce some gradients while others are computed, weight batches
-/// of several sizes, save checkpoints, or go on without lost workers use [`MirroredVars`].
+/// have on the chief. Programs that reduce some gradients while others are computed, save
+/// checkpoints, or go on without lost workers use [`MirroredVars`].
 #[derive(Debug)]
 #[doc(alias("DistributedDataParallel", "DistributedOptimizer"))]
 pub struct Distributed<O> {
     optimizer: O,
     strategy: MultiWorkerMirroredStrategy,
     mirrored: MirroredVars,
-    /// Of backward passes before the one that makes the step.
-    accumulated: Option<GradStore>,
+    /// Before the one that makes the step.
+    accumulated: Option<Passes>,
     max_norm: Option<f64>,
+}
+
+/// What backward passes have given, added up.
+#[derive(Debug, Default)]
+struct Passes {
+    gradients: GradStore,
+    loss: f32,
 }
 
 impl<O: Optimizer> Distributed<O> {
@@ -90,7 +98,11 @@ impl<O: Optimizer> Distributed<O> {
     }
 
     /// The backward pass of this worker's `loss`, and a step with the mean of all workers'
-    /// gradients. Returns the mean of all workers' losses.
+    /// gradients. Returns the mean over all workers of the losses of their passes, added up.
+    ///
+    /// Every worker counts the same: where their batches have several sizes, as those of
+    /// [`distribute_dataset`](MultiWorkerMirroredStrategy::distribute_dataset) may, samples do not,
+    /// and [`backward_step_weighted`](Self::backward_step_weighted) is for them.
     ///
     /// The same operation checks that all copies of the model are equal, bit for bit.
     ///
@@ -98,13 +110,64 @@ impl<O: Optimizer> Distributed<O> {
     /// [`Error::Strategy`], [`Error::Candle`].
     #[track_caller]
     pub fn backward_step(&mut self, loss: &Tensor) -> Result<f32, Error> {
-        let gradients = self.backward(loss);
-        let mut gradients = self.abort_on_error(gradients)?;
-        let weight = 1.0 / self.workers() as f32;
-        let own = loss
-            .to_dtype(DType::F32)
-            .and_then(|loss| loss.to_scalar::<f32>());
-        self.mirrored.extra_mut()?[0] = self.abort_on_error(own.map_err(Error::from))? * weight;
+        let weight = 1.0 / self.workers() as f64;
+        self.backward_step_weighted(Some(loss), weight)
+    }
+
+    /// As [`backward_step`](Self::backward_step), with the `weight` of this worker's part: of
+    /// `loss`, which is `None` where it has no samples, and of the passes before. The weights of
+    /// all workers add up to 1.
+    ///
+    /// With the mean over the worker's samples, [`Batch::weight`] makes the gradients, and the loss
+    /// that is returned, those of the mean over the global batch.
+    ///
+    /// ```
+    /// use candle_core::{DType, Device, Tensor};
+    /// use candle_nn::{Init, Optimizer, SGD, VarMap};
+    /// use meshwork_candle::{Distributed, Error};
+    ///
+    /// let vars = VarMap::new();
+    /// let weight = vars.get(1, "weight", Init::Const(0.0), DType::F32, &Device::Cpu)?;
+    /// let mut optimizer = Distributed::new(SGD::new(vars.all_vars(), 0.1)?, &vars)?;
+    /// let samples = optimizer.strategy_mut().distribute_dataset(11, 5)?;
+    /// for batch in samples.epoch(0) {
+    ///     // The last batch has one sample, which only the first worker gets.
+    ///     let loss = match batch.indices() {
+    ///         [] => None,
+    ///         own => {
+    ///             let own = Tensor::from_iter(own.iter().map(|one| *one as f32), &Device::Cpu)?;
+    ///             Some(own.broadcast_sub(&weight)?.sqr()?.mean_all()?)
+    ///         }
+    ///     };
+    ///     let mean = optimizer.backward_step_weighted(loss.as_ref(), batch.weight())?;
+    ///     assert!(mean.is_finite());
+    /// }
+    /// optimizer.leave()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], [`Error::Candle`].
+    ///
+    /// [`Batch::weight`]: meshwork_strategy::Batch::weight
+    #[track_caller]
+    #[doc(alias = "Join")]
+    pub fn backward_step_weighted(
+        &mut self,
+        loss: Option<&Tensor>,
+        weight: f64,
+    ) -> Result<f32, Error> {
+        let passes = self.passes(loss);
+        let Passes {
+            mut gradients,
+            loss,
+        } = self.abort_on_error(passes)?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "gradients are of this precision"
+        )]
+        let weight = weight as f32;
+        self.mirrored.extra_mut()?[0] = loss * weight;
         let (mirrored, max_norm) = (&mut self.mirrored, self.max_norm);
         let optimizer = &mut self.optimizer;
         self.strategy.run(|replica| {
@@ -118,14 +181,15 @@ impl<O: Optimizer> Distributed<O> {
     }
 
     /// The backward pass of a loss whose gradients are added to those of the next
-    /// [`backward_step`](Self::backward_step). They are added, not averaged.
+    /// [`backward_step`](Self::backward_step), and weighted with them. They are added, not
+    /// averaged, and so are the losses.
     ///
     /// # Errors
     /// [`Error::Candle`], which ends the training on all workers.
     #[doc(alias("no_sync", "gradient accumulation"))]
     pub fn accumulate(&mut self, loss: &Tensor) -> Result<(), Error> {
-        let gradients = self.backward(loss);
-        self.accumulated = Some(self.abort_on_error(gradients)?);
+        let passes = self.passes(Some(loss));
+        self.accumulated = Some(self.abort_on_error(passes)?);
         Ok(())
     }
 
@@ -168,20 +232,27 @@ impl<O: Optimizer> Distributed<O> {
         Ok(self.strategy.leave()?)
     }
 
-    /// The gradients of a loss and of the passes before.
-    fn backward(&mut self, loss: &Tensor) -> Result<GradStore, Error> {
-        let mut gradients = loss.backward()?;
+    /// The passes before, and that of a loss.
+    fn passes(&mut self, loss: Option<&Tensor>) -> Result<Passes, Error> {
+        let mut passes = match loss {
+            Some(loss) => Passes {
+                gradients: loss.backward()?,
+                loss: loss.to_dtype(DType::F32)?.to_scalar::<f32>()?,
+            },
+            None => Passes::default(),
+        };
         if let Some(before) = self.accumulated.take() {
+            passes.loss += before.loss;
             for (_, var) in self.mirrored.named() {
-                let sum = match (gradients.get(&var), before.get(&var)) {
+                let sum = match (passes.gradients.get(&var), before.gradients.get(&var)) {
                     (Some(now), Some(before)) => now.add(before)?,
                     (None, Some(before)) => before.clone(),
                     (Some(_) | None, None) => continue,
                 };
-                gradients.insert(&var, sum);
+                passes.gradients.insert(&var, sum);
             }
         }
-        Ok(gradients)
+        Ok(passes)
     }
 
     /// An error of one worker ends the training on all.

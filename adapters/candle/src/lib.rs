@@ -58,6 +58,7 @@
 //! | call | for |
 //! |---|---|
 //! | [`Distributed::new`], [`Distributed::backward_step`] | an optimizer of many workers |
+//! | [`Distributed::backward_step_weighted`] | parts of several sizes, or none |
 //! | [`Distributed::accumulate`], [`Distributed::with_max_norm`] | several batches in a step, clipped gradients |
 //! | [`MirroredVars::new`], [`MirroredVars::all_reduce`] | the same in parts, for loops of your own |
 //! | [`MirroredVars::hooked`], [`MirroredVars::backward`] | sums during the backward pass |

@@ -1,8 +1,6 @@
 //! `Sharded`: a training loop of candle's on many workers, each of which keeps a part of the
 //! optimizer's state and of the gradients.
 
-use std::collections::HashSet;
-
 use candle_core::{DType, Tensor, Var};
 use candle_nn::VarMap;
 use meshwork_strategy::sharded::{
@@ -134,7 +132,7 @@ impl<O: ElementWise> Sharded<O> {
         optimizer: O,
         sharding: impl Into<Sharding>,
     ) -> Result<(Self, Regrouped), Error> {
-        let (frozen, trained): (Vec<_>, Vec<_>) = distinct(vars)
+        let (frozen, trained): (Vec<_>, Vec<_>) = by_name(vars)
             .into_iter()
             .partition(|(name, _)| is_frozen(name));
         let spec = UnitSpec::new("variables", specs(&trained)?).with_frozen(specs(&frozen)?);
@@ -382,14 +380,6 @@ impl<O: ElementWise> Sharded<O> {
         }
         Ok((LentTensors::new(named)?, value))
     }
-}
-
-/// The variables of a map in the order of their names. One that has several is named by the first.
-fn distinct(vars: &VarMap) -> Vec<(String, Var)> {
-    let mut known = HashSet::new();
-    let mut named = by_name(vars);
-    named.retain(|(_, var)| known.insert(var.id()));
-    named
 }
 
 fn specs(named: &[(String, Var)]) -> Result<Vec<VariableSpec>, Error> {

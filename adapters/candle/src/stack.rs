@@ -206,7 +206,8 @@ impl<O: ElementWise> ShardedStack<O> {
         Ok(given.map(drop)?)
     }
 
-    /// Chooses what is kept of a forward pass: candle's tape of each unit, or its input only.
+    /// Chooses what is kept of a forward pass: candle's tape of each unit, or its input only, for
+    /// units that give the same output [a second time](ModuleUnit): those with dropout do not.
     #[must_use]
     #[doc(alias = "activation_checkpointing")]
     pub fn with_recompute(mut self, recompute: Recompute) -> Self {

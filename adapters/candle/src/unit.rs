@@ -21,6 +21,11 @@ use crate::tensor::read;
 /// It is built anew for each pass over tensors that are gathered for it, and once without values,
 /// to learn what it asks for.
 ///
+/// Where it is [computed twice](crate::ShardedStack::with_recompute), it has to give the same
+/// output both times. candle's dropout draws other numbers the second time, which makes gradients
+/// wrong without an error; [`BatchNorm`](crate::BatchNorm) counts the batch twice in its running
+/// statistics. Keep the tapes of a model with such units.
+///
 /// ```
 /// use candle_nn::{Module, linear};
 /// use meshwork_candle::{Error, ModuleUnit};

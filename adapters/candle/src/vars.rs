@@ -16,12 +16,13 @@ use meshwork_strategy::{
 use crate::Error;
 use crate::gradient_hooks::GradientHooks;
 use crate::tensor::{read_times, with_values, write};
-use crate::values::Values;
+use crate::values::{Values, share};
 
 /// The variables of a candle model, equal on all workers, and room for their gradients.
 ///
 /// Variables are ordered by name, so that all workers agree on the order: a [`VarMap`] itself has
-/// none. The buffers are allocated once, in memory that the other workers of a host read where it
+/// none. One that has several names, such as the weight of two layers, counts once, by the first of
+/// them. The buffers are allocated once, in memory that the other workers of a host read where it
 /// is, and packed as the strategy's
 /// [`bytes_per_bucket`](meshwork_strategy::CommunicationOptions::bytes_per_bucket) says.
 #[derive(Debug)]
@@ -30,16 +31,8 @@ pub struct MirroredVars {
     gradients: GradientBuckets,
     extra: usize,
     low_rank: Option<NonZeroUsize>,
-    checks: Checks,
     values: Values,
     hooks: GradientHooks,
-}
-
-/// When copies of the model are compared.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Checks {
-    EachStep,
-    Never,
 }
 
 impl MirroredVars {
@@ -86,7 +79,6 @@ impl MirroredVars {
             gradients: GradientBuckets::new(strategy, values.specs(), extra + checks)?,
             extra,
             low_rank: None,
-            checks: Checks::EachStep,
             values,
             hooks: GradientHooks::default(),
         })
@@ -111,15 +103,10 @@ impl MirroredVars {
         self.values.specs()
     }
 
-    /// Sends gradients in another form, in the same way on every worker. The check of copies takes
-    /// numbers as they are, so it is left out where they are rounded.
+    /// Sends gradients in another form, in the same way on every worker. Extra numbers are summed
+    /// as they are.
     #[must_use]
     pub fn with_communication_dtype(mut self, dtype: CommunicationDtype) -> Self {
-        self.checks = if dtype == CommunicationDtype::F32 {
-            Checks::EachStep
-        } else {
-            Checks::Never
-        };
         self.gradients = self.gradients.with_communication_dtype(dtype);
         self
     }
@@ -291,6 +278,7 @@ impl MirroredVars {
             let tensor = self.hooks.hook(index, var.as_tensor())?;
             hooked.insert(spec.name().to_owned(), tensor);
         }
+        share(&mut hooked, &self.values.aliases);
         Ok(VarBuilder::from_tensors(hooked, DType::F32, &Device::Cpu))
     }
 
@@ -352,14 +340,13 @@ impl MirroredVars {
     ) -> Result<(), Error> {
         let extra = self.extra;
         let is_alone = replica.num_replicas_in_sync() == 1;
-        let is_checked = !is_alone && self.checks == Checks::EachStep;
-        if is_checked {
+        if !is_alone {
             let copy = self.values.fingerprint()?;
             let room = &mut self.gradients.extra_mut()?[extra..];
             replica.write_fingerprint(copy, room)?;
         }
         self.gradients.finish(replica)?;
-        if is_checked {
+        if !is_alone {
             replica.read_check(&self.gradients.extra()[extra..])?;
         }
         for (index, var) in self.values.vars.iter().enumerate() {

@@ -1,7 +1,9 @@
 //! The command line.
 
+use std::fmt::{Debug, Display};
+use std::fs;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::error::{ContextKind, ContextValue};
@@ -27,7 +29,7 @@ pub(crate) struct Args {
 
     /// Folder of text: all UTF-8 files below it; the sources of this program by default
     #[arg(long, value_name = "DIR", default_value = SOURCES, hide_default_value = true)]
-    pub(crate) data: PathBuf,
+    data: PathBuf,
 
     /// Layers of the transformer
     #[arg(long, value_name = "L", default_value = "3")]
@@ -212,6 +214,54 @@ impl Args {
         Size::new(self.layers, self.width, self.heads, self.context)
     }
 
+    /// The text to learn from.
+    pub(crate) fn corpus(&self) -> Result<Corpus, Error> {
+        let context = self.size()?.context();
+        Corpus::read_where(&self.data, context, |path| self.is_text(path))
+    }
+
+    /// Whether a file below the folder is text to learn from. What this run writes is not: whoever
+    /// reads the folder later, such as a worker that is started again, would have other text.
+    fn is_text(&self, path: &Path) -> bool {
+        let is_log = self.json.as_ref().is_some_and(|log| is_same(log, path));
+        !is_log && (self.data != Path::new(SOURCES) || is_source(path))
+    }
+
+    /// What has to be alike on all workers, each as an option.
+    pub(crate) fn settings(&self) -> Result<Vec<String>, Error> {
+        let exchange = self.exchange()?;
+        let mut settings = vec![
+            format!("--layers {}", self.layers),
+            format!("--width {}", self.width),
+            format!("--heads {}", self.heads),
+            format!("--context {}", self.context),
+            format!("--batch {}", self.batch),
+            format!("--accumulate {}", self.accumulate),
+            format!("--steps {}", self.steps),
+            format!("--lr {}", self.lr),
+            format!("--seed {}", self.seed),
+            format!("--method {}", name(exchange.method)),
+        ];
+        match exchange.method {
+            Method::Ddp => settings.extend([
+                format!("--gradients {}", in_small_letters(self.gradients())),
+                given("--power-sgd", exchange.power_sgd),
+                given("--shard", self.shard.map(name)),
+                given("--shard-group", self.shard_group),
+            ]),
+            Method::Local | Method::Diloco | Method::Streaming => settings.extend([
+                format!("--inner-steps {}", exchange.inner_steps),
+                format!("--compress {}", name(exchange.compress)),
+                format!("--not-finite {}", in_small_letters(exchange.not_finite)),
+            ]),
+        }
+        if exchange.method == Method::Streaming {
+            settings.push(format!("--fragments {}", exchange.fragments));
+            settings.push(given("--delay", exchange.delay));
+        }
+        Ok(settings)
+    }
+
     /// How workers train together; an option that the method has no use for is refused.
     pub(crate) fn exchange(&self) -> Result<Exchange, Error> {
         let unused = |option, given: bool| match given {
@@ -332,6 +382,34 @@ fn name(value: impl ValueEnum) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
+/// An option that has no default.
+fn given(option: &str, value: Option<impl Display>) -> String {
+    match value {
+        Some(value) => format!("{option} {value}"),
+        None => format!("no {option}"),
+    }
+}
+
+fn in_small_letters(value: impl Debug) -> String {
+    format!("{value:?}").to_lowercase()
+}
+
+/// Whether two paths lead to one file, which need not be there yet.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let folder = |path: &Path| match path.parent() {
+        Some(parent) if parent != Path::new("") => fs::canonicalize(parent).ok(),
+        Some(_) | None => fs::canonicalize(".").ok(),
+    };
+    one.file_name() == other.file_name() && folder(one) == folder(other)
+}
+
+/// Whether a file of the workspace is one of those that were written for it.
+fn is_source(path: &Path) -> bool {
+    let known = ["rs", "md", "toml", "txt"];
+    path.extension()
+        .is_some_and(|end| known.iter().any(|known| end == *known))
+}
+
 fn learning_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
@@ -345,3 +423,52 @@ const FRAGMENTS: NonZeroUsize = NonZeroUsize::new(4).expect("4 is not 0");
 
 /// The workspace that this program is a part of.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(more: &[&str]) -> Args {
+        Args::parse_from([&["text"][..], more].concat())
+    }
+
+    #[test]
+    fn the_default_text_are_sources_and_no_run_reads_its_log() {
+        let of = |more: &[&str], path: &str| args(more).is_text(Path::new(path));
+        for path in ["src/args.rs", "README.md", "Cargo.toml", "notes.txt"] {
+            assert!(of(&[], path), "{path}");
+        }
+        for path in ["ddp.json", "losses.svg", "Cargo.lock", "LICENSE", "csv"] {
+            assert!(!of(&[], path), "{path}");
+            assert!(of(&["--data", "."], path), "{path}");
+        }
+        let logged = ["--data", ".", "--json", "log.txt"];
+        assert!(!of(&logged, "./log.txt") && !of(&logged, "src/../log.txt"));
+        assert!(of(&logged, "src/log.txt") && of(&logged, "./log.json"));
+        assert!(!of(&["--json", "log.txt"], "log.txt"));
+    }
+
+    #[test]
+    fn settings_are_alike_where_defaults_are_typed_and_differ_by_what_else_is() {
+        let of = |more: &[&str]| args(more).settings().unwrap();
+        let ddp = of(&[]);
+        let typed = of(&["--gradients", "f32", "--layers", "3", "--json", "a"]);
+        assert_eq!(ddp, typed);
+        let compressed = of(&["--power-sgd", "2"]);
+        let differ = ddp
+            .iter()
+            .zip(&compressed)
+            .filter(|(one, other)| one != other);
+        let differ: Vec<_> = differ.collect();
+        let [none, two] = ["no --power-sgd", "--power-sgd 2"].map(str::to_owned);
+        assert_eq!(differ, [(&none, &two)]);
+        let diloco = of(&["--method", "diloco"]);
+        assert!(
+            diloco.contains(&"--not-finite stop".to_owned()),
+            "{diloco:?}"
+        );
+        assert_ne!(diloco, of(&["--method", "diloco", "--compress", "int8"]));
+        let streaming = of(&["--method", "streaming"]);
+        assert_ne!(streaming, of(&["--method", "streaming", "--delay", "1"]));
+    }
+}

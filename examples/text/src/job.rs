@@ -4,7 +4,7 @@ use std::env;
 
 use meshwork_launcher::{Cores, Elastic, Launch, Outcome, Output};
 use meshwork_strategy::{EnvironmentResolver, JoinMode, MultiWorkerMirroredStrategy};
-use text::{Corpus, Error, Method};
+use text::{Error, Method};
 
 use crate::args::Args;
 use crate::report::Reporter;
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     args.exchange()?;
     args.shard()?;
     args.device.of_worker(0)?;
-    Corpus::read(&args.data, args.size()?.context())?;
+    args.corpus()?;
     Reporter::check(args)?;
     let program = env::current_exe().map_err(|source| Error::Restart { source })?;
     // candle asks these each time it multiplies matrices, and takes all cores without them.

@@ -5,9 +5,11 @@
 //! |---|---|
 //! | [`args`] | the command line |
 //! | [`job`] | this process among the workers: one of them, or the one that starts them |
+//! | [`agreement`] | what all workers have to have alike |
 //! | [`train`], [`split`] | the loop, and the same with a part of the model in each worker |
 //! | [`report`] | progress, and the log for programs |
 
+mod agreement;
 mod args;
 mod job;
 mod report;

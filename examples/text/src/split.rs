@@ -6,6 +6,7 @@ use meshwork_strategy::MultiWorkerMirroredStrategy;
 use meshwork_strategy::sharded::Shard;
 use text::{Corpus, Error, Split, SplitModel, one_line, rate, validation_loss};
 
+use crate::agreement;
 use crate::args::Args;
 use crate::report::{Outcome, Reporter, Step};
 use crate::train::MOST_NORM;
@@ -17,8 +18,10 @@ pub(crate) fn run(
     shard: Shard,
 ) -> Result<(), Error> {
     let size = args.size()?;
-    let corpus = Corpus::read(&args.data, size.context());
+    let corpus = args.corpus();
     let corpus = corpus.inspect_err(|error| strategy.abort(one_line(error)))?;
+    let alike = agreement::compare(args, &corpus, &mut strategy);
+    alike.inspect_err(|error| strategy.abort(one_line(error)))?;
     let split = Split {
         shard,
         group: args.shard_group,

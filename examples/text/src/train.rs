@@ -7,6 +7,7 @@ use candle_nn::VarMap;
 use meshwork_strategy::MultiWorkerMirroredStrategy;
 use text::{AdamW, Batch, Corpus, Error, Model, SharedVars, clip, one_line, rate, validation_loss};
 
+use crate::agreement;
 use crate::args::Args;
 use crate::report::{Outcome, Reporter, Step};
 
@@ -23,7 +24,8 @@ pub(crate) fn run(args: &Args, mut strategy: MultiWorkerMirroredStrategy) -> Res
 /// Trains, measures, and lets the chief show what the model writes.
 fn train(args: &Args, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
     let size = args.size()?;
-    let corpus = Corpus::read(&args.data, size.context())?;
+    let corpus = args.corpus()?;
+    agreement::compare(args, &corpus, strategy)?;
     let vars = VarMap::new();
     let device = args.device.of_worker(strategy.rank().index())?;
     let model = Model::seeded(&vars, size, corpus.characters(), args.seed, &device)?;

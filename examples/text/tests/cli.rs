@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use meshwork_strategy::JobSecret;
+use meshwork_testing::{free_addresses, tf_config};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -220,6 +222,64 @@ fn an_option_that_the_method_has_no_use_for_is_refused_by_name() {
 }
 
 #[test]
+fn workers_with_other_text_or_other_options_are_named_on_all() {
+    let folder = folder();
+    let song = fs::read_to_string(folder.path().join("text/song.txt")).unwrap();
+    let other = folder.path().join("other");
+    fs::create_dir(&other).unwrap();
+    // As long, and of the same characters.
+    fs::write(other.join("song.txt"), song.replace("wall", "lawl")).unwrap();
+    for (method, args, part) in [
+        ("ddp", ["--data", "other"], "rank 1 reads "),
+        ("diloco", ["--data", "other"], "rank 1 reads "),
+        (
+            "local",
+            ["--seed", "2"],
+            "rank 1 was started with --seed 2, and the chief with --seed 1;",
+        ),
+        (
+            "streaming",
+            ["--inner-steps", "10"],
+            "rank 1 was started with --inner-steps 10, and the chief with --inner-steps 30;",
+        ),
+        (
+            "ddp",
+            ["--shard", "optimizer"],
+            "rank 1 was started with --shard optimizer, and the chief with no --shard;",
+        ),
+    ] {
+        let common = ["--method", method];
+        let own = [&common[..], &args].concat();
+        for output in two(folder.path(), [&common, &own]) {
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert!(!output.status.success(), "{stderr}");
+            assert!(
+                stderr.contains(part) && stderr.lines().count() == 1,
+                "{stderr}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_log_in_the_folder_of_the_text_is_no_text() {
+    let folder = folder();
+    let told = |output: &Output| {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let line = stderr.lines().find(|line| line.contains(" to learn from"));
+        line.expect("what is read").to_owned()
+    };
+    let before = told(&run(folder.path(), &["--workers", "1"]));
+    let log = folder.path().join("text/log.json");
+    fs::write(log, "\u{20ac}".repeat(1000)).unwrap();
+    let args = ["--json", "text/log.json"];
+    let [chief, other] = two(folder.path(), [&args, &args]);
+    assert!(chief.status.success(), "{chief:?}");
+    assert!(other.status.success(), "{other:?}");
+    assert_eq!(told(&chief), before);
+}
+
+#[test]
 fn the_option_that_was_meant_is_named() {
     let output = run(folder().path(), &["--method-of", "ddp"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -251,10 +311,19 @@ fn gradients_sent_as_bf16_change_little_but_something() {
     let folder = folder();
     let [exact, rounded] = ["f32", "bf16"]
         .map(|gradients| losses(&folder, &["--workers", "2", "--gradients", gradients]));
-    // The loss is summed with the gradients, and rounded as they are.
-    assert!((exact.steps[0] - rounded.steps[0]).abs() < 0.01 * exact.steps[0]);
+    // The loss is summed as it is, and the first is that of equal variables.
+    assert_eq!(exact.steps[0], rounded.steps[0]);
     assert_ne!(exact.steps, rounded.steps);
     assert!((exact.validation - rounded.validation).abs() < 0.02 * exact.validation);
+}
+
+#[test]
+fn bf16_halves_the_bytes_of_gradients() {
+    let folder = folder();
+    let output = run(folder.path(), &["--workers", "2", "--gradients", "bf16"]);
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let line = " MB sent a worker, 2.0 times less than sums of gradients";
+    assert!(stdout.contains(line), "{stdout}");
 }
 
 #[test]
@@ -276,7 +345,7 @@ fn the_same_seed_gives_the_same_losses() {
 #[cfg(target_os = "linux")]
 mod killed {
     use std::io::{BufRead, BufReader, Lines};
-    use std::process::{Child, ChildStderr, Stdio};
+    use std::process::{Child, ChildStderr};
 
     use super::*;
 
@@ -367,6 +436,22 @@ fn every_mistake_is_one_line_and_a_failure() {
 
 fn run(folder: &Path, args: &[&str]) -> Output {
     command(folder, args).output().expect("the program starts")
+}
+
+/// Two workers that nobody has started together, each with its own arguments.
+fn two(folder: &Path, args: [&[&str]; 2]) -> [Output; 2] {
+    let secret = JobSecret::generate().expect("random bytes");
+    let addresses = free_addresses(2);
+    let started = [0, 1].map(|index| {
+        command(folder, args[index])
+            .env("TF_CONFIG", tf_config(&addresses, index))
+            .env(JobSecret::ENV, secret.to_hex().as_str())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts")
+    });
+    started.map(|worker| worker.wait_with_output().expect("the program ends"))
 }
 
 /// The program in `folder`, a small model on the text there unless `args` say otherwise.

@@ -1,6 +1,8 @@
-use meshwork_collectives::{Group, bf16};
+use std::time::Instant;
 
-use crate::Error;
+use meshwork_collectives::bf16;
+
+use crate::{Error, ReplicaContext};
 
 /// The element type of gradients on the wire.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -10,7 +12,8 @@ pub enum CommunicationDtype {
     #[default]
     F32,
     /// Rounded to `bf16`, which halves the bytes: 8 bits of a number are kept, and its range.
-    /// Contributions are rounded, their sum is formed in `f32`, and rounded once more.
+    /// Contributions are rounded, their sum is formed in `f32`, and rounded once more. Numbers
+    /// beside the gradients, such as a loss, are not rounded.
     Bf16,
 }
 
@@ -26,13 +29,15 @@ impl Bf16Buffers {
     #[track_caller]
     pub(super) fn all_reduce(
         &mut self,
-        group: &mut Group,
+        replica: &mut ReplicaContext<'_>,
         values: &mut [f32],
     ) -> Result<(), Error> {
+        let (group, communication_stats) = replica.only_worker()?;
         let world = group.world() as usize;
-        if world == 1 {
+        if world == 1 || values.is_empty() {
             return Ok(());
         }
+        let began = Instant::now();
         let block = values.len().div_ceil(world);
         self.sent.resize(block * world, bf16::ZERO);
         self.received.resize(block * world, bf16::ZERO);
@@ -49,6 +54,7 @@ impl Bf16Buffers {
         for (value, received) in values.iter_mut().zip(&self.received) {
             *value = received.to_f32();
         }
+        communication_stats.count(values.len() * size_of::<bf16>(), began.elapsed());
         Ok(())
     }
 }

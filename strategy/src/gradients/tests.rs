@@ -105,8 +105,14 @@ fn half_the_bytes_give_sums_to_two_roundings() {
         let own: Vec<Vec<f32>> = (0..2)
             .map(|index| gradients.gradient(index).to_vec())
             .collect();
+        // A number of more than 8 bits.
+        gradients.extra_mut().unwrap()[0] = 1001.0;
         strategy.run(|replica| gradients.finish(replica)).unwrap();
+        let stats = strategy.communication_stats();
         strategy.leave().unwrap();
+        assert_eq!(gradients.extra(), [3003.0]);
+        let bytes = 2 * own.concat().len() as u64 + 4;
+        assert_eq!((stats.operations(), stats.bytes()), (2, bytes));
         (
             own.concat(),
             [gradients.gradient(0), gradients.gradient(1)].concat(),

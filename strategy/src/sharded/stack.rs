@@ -53,7 +53,10 @@ pub enum Recompute {
     /// What units leave for it.
     #[default]
     Nothing,
-    /// The input of each unit, from which it is computed a second time.
+    /// The input of each unit, from which it is computed a second time: to the same output, or its
+    /// gradients are not those of the first pass. A unit that draws random numbers, as dropout
+    /// does, has to draw the same ones again, and one that takes note of its batches, as running
+    /// statistics do, counts them twice.
     Units,
 }
 

@@ -120,6 +120,52 @@ fn a_hooked_backward_pass_gives_the_bits_of_a_plain_one() {
     }
 }
 
+/// A model of one variable that has two names.
+fn tied() -> VarMap {
+    let model = VarMap::new();
+    let x = model.get((2, 3), "x", Init::Const(1.0), DType::F32, &Device::Cpu);
+    x.unwrap();
+    let x = var(&model, "x");
+    model.data().lock().unwrap().insert("y".to_owned(), x);
+    model
+}
+
+#[test]
+fn a_variable_of_two_names_has_one_gradient_which_counts_once() {
+    for bytes in [0, 1] {
+        each(2, |strategy| {
+            let options = CommunicationOptions::new().with_bytes_per_bucket(bytes);
+            let mut strategy = strategy.with_options(options);
+            let model = tied();
+            let mut mirrored = MirroredVars::new(&mut strategy, &model).unwrap();
+            let names: Vec<_> = mirrored.specs().iter().map(VariableSpec::name).collect();
+            assert_eq!(names, ["x"]);
+            let loss = |x: &Tensor, y: &Tensor| {
+                let y = (y * 10.0).unwrap();
+                (x + y).unwrap().sum_all().unwrap()
+            };
+            let x = var(&model, "x");
+            let mut plain = loss(&x, &var(&model, "y")).backward().unwrap();
+            let reduced = strategy.run(|replica| mirrored.all_reduce(replica, &mut plain, 0.5));
+            reduced.unwrap();
+            assert_eq!(values_of(plain.get(&x).unwrap()), [11.0; 6]);
+            let hooked = strategy.run(|replica| {
+                let vars = mirrored.hooked()?;
+                let loss = loss(&vars.get((2, 3), "x")?, &vars.get((2, 3), "y")?);
+                mirrored.backward(replica, &loss, 0.5)
+            });
+            let mut hooked = hooked.unwrap().into_first();
+            assert_eq!(values_of(hooked.get(&x).unwrap()), [11.0; 6]);
+            let norm = mirrored.clip_norm(&mut hooked, 1.0).unwrap();
+            assert!((norm - 726.0_f64.sqrt()).abs() < 1e-9, "{norm}");
+            for one in values_of(hooked.get(&x).unwrap()) {
+                assert!((one - 1.0 / 6.0_f32.sqrt()).abs() < 1e-6, "{one}");
+            }
+            strategy.leave().unwrap();
+        });
+    }
+}
+
 #[test]
 fn hooks_let_gradients_through_outside_of_a_step() {
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
@@ -168,6 +214,32 @@ fn buckets_give_the_sums_of_one_buffer_and_rounded_ones_come_close() {
             }
             strategy.leave().unwrap();
         });
+    }
+}
+
+#[test]
+fn a_copy_that_was_changed_on_one_worker_is_found_by_the_next_step_in_either_form() {
+    for dtype in [CommunicationDtype::F32, CommunicationDtype::Bf16] {
+        let errors = each(2, |mut strategy| {
+            let (model, is_changed) = (model(1.0), !strategy.is_chief());
+            let mirrored = MirroredVars::with_extra(&mut strategy, &model, 1).unwrap();
+            let mut mirrored = mirrored.with_communication_dtype(dtype);
+            let mut step = |mirrored: &mut MirroredVars| {
+                let mut gradients = fresh_gradients(&model);
+                mirrored.extra_mut().unwrap()[0] = 1001.0;
+                strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, 0.5))
+            };
+            step(&mut mirrored).unwrap();
+            assert_eq!(mirrored.extra(), [2002.0]);
+            if is_changed {
+                let m = var(&model, "m");
+                m.set(&(m.as_tensor() * 1.5).unwrap()).unwrap();
+            }
+            step(&mut mirrored).unwrap_err().to_string()
+        });
+        for error in errors {
+            assert!(error.contains("rank 1 differ from rank 0's"), "{error}");
+        }
     }
 }
 
