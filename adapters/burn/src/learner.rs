@@ -57,7 +57,13 @@ use run::{Data, Run};
 ///
 /// In other jobs the loss of a worker ends the training on all. Where all are started again, they
 /// go on from their [`last_checkpoint`](Self::last_checkpoint), which every worker reads, so its
-/// folder has to be one that all of them see.
+/// folder has to be one that all of them see. Where they are as many as before, each epoch has its
+/// samples in the order that it would have had.
+///
+/// The seed of the data loaders is the same on all workers, as they take their parts out of one
+/// order. That of a device is not: workers of one seed would drop the same neurons.
+/// [`worker`](Self::worker) tells them apart; the values that a model begins with are the chief's
+/// anyway.
 ///
 /// Clones are the same worker. When the last of them is dropped the worker leaves its job, which
 /// waits for the others; [`leave`](Self::leave) does so and tells whether training went well.
@@ -121,6 +127,27 @@ impl Distributed {
         strategy
             .as_ref()
             .is_some_and(|strategy| strategy.is_chief())
+    }
+
+    /// This worker's number, from 0: the chief's. In an elastic job it may be another once workers
+    /// have changed, and it is 0 once this one has left.
+    ///
+    /// ```
+    /// use burn_core::tensor::Device;
+    /// use meshwork_burn::{Distributed, Error};
+    ///
+    /// let distributed = Distributed::from_env()?;
+    /// // So that each worker drops neurons of its own.
+    /// Device::flex().seed(42 + distributed.worker() as u64);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    #[doc(alias = "rank")]
+    pub fn worker(&self) -> usize {
+        let strategy = self.shared.strategy();
+        strategy
+            .as_ref()
+            .map_or(0, |strategy| strategy.rank().index())
     }
 
     /// Leaves the job: returns when all workers have finished.

@@ -132,13 +132,10 @@ impl MirroredParams {
         self.buckets.specs()
     }
 
-    /// Sends gradients in another form, in the same way on every worker. The check of copies takes
-    /// numbers as they are, so it is left out where they are rounded.
+    /// Sends gradients in another form, in the same way on every worker. Extra numbers are summed
+    /// as they are.
     #[must_use]
     pub fn with_communication_dtype(mut self, dtype: CommunicationDtype) -> Self {
-        if dtype != CommunicationDtype::F32 {
-            self.checks = Checks::Never;
-        }
         self.buckets = self.buckets.with_communication_dtype(dtype);
         self
     }

@@ -128,16 +128,18 @@ fn on_this_thread(work: impl FnOnce() -> Result<(), Error> + Send) -> Result<(),
 }
 
 fn train(args: &Args) -> Result<(), Error> {
-    let device = Device::flex().autodiff();
-    device.seed(42);
-    let loader = |part| {
-        let digits = data::load(&args.data, part, args.limit)?;
-        let loader = DataLoaderBuilder::new(DigitBatcher).batch_size(args.batch.get());
-        Ok::<_, Error>(loader.shuffle(42).build(digits))
-    };
     let distributed = match args.elastic {
         true => Distributed::elastic_from_env()?,
         false => Distributed::from_env()?,
+    };
+    let device = Device::flex().autodiff();
+    // Each worker drops neurons of its own; the model begins with the chief's values.
+    device.seed(SEED + distributed.worker() as u64);
+    let loader = |part| {
+        let digits = data::load(&args.data, part, args.limit)?;
+        let loader = DataLoaderBuilder::new(DigitBatcher).batch_size(args.batch.get());
+        // The workers take their parts out of one order.
+        Ok::<_, Error>(loader.shuffle(SEED).build(digits))
     };
     let mut training = SupervisedTraining::new(&args.folder, loader("train")?, loader("t10k")?)
         .metrics((AccuracyMetric::new(), LossMetric::new()))
@@ -163,3 +165,6 @@ fn train(args: &Args) -> Result<(), Error> {
     }
     Ok(distributed.leave()?)
 }
+
+/// Of the order of the images, and of the chief's device; those of the others count on from it.
+const SEED: u64 = 42;

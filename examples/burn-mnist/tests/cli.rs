@@ -1,12 +1,16 @@
-//! The program as a user runs it: several workers with one summary, a worker that is killed and
-//! others that go on without it or all from the last checkpoint, and data that is not there or cut
-//! off.
+//! The program as a user runs it: several workers with one summary, each with dropout of its own, a
+//! worker that is killed and others that go on without it or all from the last checkpoint, and data
+//! that is not there or cut off.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail with them")]
 
-use std::io::{self, BufRead, BufReader};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 fn run(folder: &Path, args: &[&str]) -> Output {
     command(folder, args).output().unwrap()
@@ -42,6 +46,48 @@ fn two_workers_train_and_one_of_them_tells_of_it() {
     let logged = folder.path().join("valid/epoch-1/Accuracy.log");
     // Three batches of 16, and their mean.
     assert_eq!(std::fs::read_to_string(logged).unwrap().lines().count(), 4);
+}
+
+/// All images are one, and models begin with the same values: with the same neurons dropped on all
+/// workers, the loss of two would be that of one.
+#[test]
+fn each_worker_drops_neurons_of_its_own() {
+    let [alone, together] = [("1", 4), ("2", 8)].map(|(workers, images)| {
+        let folder = tempfile::tempdir().unwrap();
+        write_equal_images(folder.path(), images);
+        let data = folder.path().to_str().unwrap();
+        let args = ["--workers", workers, "--batch", "4", "--data", data];
+        let ended = run(folder.path(), &args);
+        assert!(ended.status.success(), "{}", text(&ended.stderr));
+        let logged = folder.path().join("train/epoch-1/Loss.log");
+        let logged = std::fs::read_to_string(logged).unwrap();
+        // Of the only batch, before the first update.
+        let (loss, _) = logged.split_once(',').unwrap();
+        loss.parse::<f64>().unwrap()
+    });
+    assert!((alone - together).abs() > 1e-4, "{alone} {together}");
+}
+
+/// Files of MNIST's form, to train with and to validate with, that show one image `count` times.
+fn write_equal_images(folder: &Path, count: u32) {
+    let header = |kind: u8, sizes: &[u32]| {
+        let sizes = sizes.iter().flat_map(|size| size.to_be_bytes());
+        [0, 0, 8, kind]
+            .into_iter()
+            .chain(sizes)
+            .collect::<Vec<u8>>()
+    };
+    let image: Vec<u8> = (0..=250).cycle().take(28 * 28).collect();
+    let images = [header(3, &[count, 28, 28]), image.repeat(count as usize)].concat();
+    let labels = [header(1, &[count]), vec![7; count as usize]].concat();
+    for part in ["train", "t10k"] {
+        for (bytes, kind) in [(&images, "images-idx3"), (&labels, "labels-idx1")] {
+            let file = folder.join(format!("{part}-{kind}-ubyte.gz"));
+            let mut file = GzEncoder::new(File::create(file).unwrap(), Compression::fast());
+            file.write_all(bytes).unwrap();
+            file.finish().unwrap();
+        }
+    }
 }
 
 /// Who looks for the worker to kill finds it in `/proc`.

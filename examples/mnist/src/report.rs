@@ -56,7 +56,7 @@ pub(crate) struct Reporter {
     report: Option<Report>,
 }
 
-/// Whether a chief was there before.
+/// Whether the run has begun before, with another chief or up to a checkpoint.
 #[derive(Clone, Copy, Debug)]
 enum Log {
     New,
@@ -127,7 +127,13 @@ impl Reporter {
         print_line(io::stderr(), &line);
     }
 
-    /// Reports one step; the log of an earlier chief is continued.
+    /// Keeps what the log of a run holds that goes on from a checkpoint.
+    pub(crate) fn goes_on(&mut self) {
+        self.log = Log::GoneOnWith;
+    }
+
+    /// Reports one step; the log of an earlier chief, or of a run before its checkpoint, is
+    /// continued.
     ///
     /// # Errors
     ///

@@ -217,9 +217,13 @@ impl Training for Run<'_> {
             let line = format!("{} is passed over: {damage}", path.display());
             report::print_line(io::stderr(), &line);
         }
-        restored
-            .snapshot()
-            .map_or(Ok(()), |snapshot| self.restore(snapshot))
+        match restored.snapshot() {
+            Some(snapshot) => {
+                self.reporter.goes_on();
+                self.restore(snapshot)
+            }
+            None => Ok(()),
+        }
     }
 }
 

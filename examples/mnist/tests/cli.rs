@@ -161,7 +161,12 @@ fn workers_that_normalise_their_own_batches_are_measured_by_the_chiefs_statistic
 
 #[test]
 fn a_run_that_is_asked_to_end_goes_on_with_the_same_losses_bit_for_bit() {
-    for (how, workers) in [("--workers", "1"), ("--workers", "2"), ("--elastic", "2:2")] {
+    let apart = ["first.json", "second.json"];
+    for (how, workers, logs) in [
+        ("--workers", "1", apart),
+        ("--workers", "2", ["both.json"; 2]),
+        ("--elastic", "2:2", apart),
+    ] {
         let folder = data_folder();
         let losses = |log: &str| -> Vec<String> {
             let log = fs::read_to_string(folder.path().join(log)).unwrap();
@@ -194,7 +199,7 @@ fn a_run_that_is_asked_to_end_goes_on_with_the_same_losses_bit_for_bit() {
         );
         assert!(whole.status.success(), "{whole:?}");
 
-        let mut first = run("first.json").spawn().unwrap();
+        let mut first = run(logs[0]).spawn().unwrap();
         let mut said = BufReader::new(first.stderr.take().unwrap()).lines();
         let underway = said.find(|line| line.as_ref().unwrap().contains("step 3/120"));
         assert!(underway.is_some());
@@ -207,9 +212,11 @@ fn a_run_that_is_asked_to_end_goes_on_with_the_same_losses_bit_for_bit() {
             "{rest:?}"
         );
 
-        let second = run("second.json").output().unwrap();
+        let second = run(logs[1]).output().unwrap();
         assert!(second.status.success(), "{second:?}");
-        let parts = [losses("first.json"), losses("second.json")];
+        let mut logs = logs.to_vec();
+        logs.dedup();
+        let parts: Vec<_> = logs.into_iter().map(losses).collect();
         assert!(parts.iter().all(|part| !part.is_empty()), "{parts:?}");
         assert_eq!(parts.concat(), losses("whole.json"));
     }

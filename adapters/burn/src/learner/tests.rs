@@ -29,6 +29,7 @@ use crate::Error;
 use crate::testing::each;
 use seen::Seen;
 
+mod restarts;
 mod seen;
 mod survivors;
 
@@ -166,6 +167,9 @@ struct Job {
     /// Numbers that the model makes of a sample.
     outputs: usize,
     enough: Option<usize>,
+    /// Where checkpoints are written, and the epoch that one is gone on behind.
+    kept: Option<PathBuf>,
+    behind: Option<usize>,
     /// Ends the training behind an epoch once it is there.
     until: Option<PathBuf>,
     interrupter: Interrupter,
@@ -177,7 +181,7 @@ struct Ran {
     values: Vec<u32>,
     /// Losses of each epoch, of training and of validation, where they are known.
     losses: Vec<[f64; 2]>,
-    /// Items of each epoch, of training and of validation, in the chief's metrics.
+    /// Items of each epoch, of training and of validation, in the order of the chief's metrics.
     seen: [Vec<Vec<usize>>; 2],
     interrupted: Option<String>,
     error: Option<String>,
@@ -223,6 +227,8 @@ impl Job {
             accumulation: None,
             outputs: 2,
             enough: None,
+            kept: None,
+            behind: None,
             until: None,
             interrupter: Interrupter::new(),
         }
@@ -281,7 +287,7 @@ impl Job {
             losses: Arc::clone(&losses),
         };
         let mut training = SupervisedTraining::new(
-            folder.path(),
+            self.kept.as_deref().unwrap_or_else(|| folder.path()),
             self.loader(&self.train),
             self.loader(&self.valid),
         )
@@ -295,6 +301,12 @@ impl Job {
         .with_application_logger(None);
         if let Some(batches) = self.accumulation {
             training = training.grads_accumulation(batches);
+        }
+        if self.kept.is_some() {
+            training = training.with_default_checkpointers();
+        }
+        if let Some(epoch) = self.behind {
+            training = training.checkpoint(epoch);
         }
         let result = how(training).launch(learner);
         Ran {
@@ -490,5 +502,20 @@ fn who_has_left_trains_no_more() {
     assert!(distributed.is_chief());
     distributed.clone().leave().unwrap();
     assert!(!distributed.is_chief());
+    assert_eq!(distributed.worker(), 0);
     distributed.leave().unwrap();
+}
+
+#[test]
+fn each_worker_knows_its_number() {
+    let numbers = each(3, |strategy| {
+        let rank = strategy.rank();
+        let distributed = Distributed::new(strategy);
+        assert_eq!(distributed.worker(), rank.index());
+        assert_eq!(distributed.is_chief(), distributed.worker() == 0);
+        let number = distributed.worker();
+        distributed.leave().unwrap();
+        number
+    });
+    assert_eq!(numbers, [0, 1, 2]);
 }

@@ -333,28 +333,31 @@ fn a_snapshot_without_the_state_of_an_optimizer_is_refused() {
 
 #[test]
 fn a_copy_that_was_changed_on_one_worker_is_found_by_the_next_step_and_by_verify() {
-    each(2, |mut strategy, own| {
-        let (mut mirrored, mut network) =
-            MirroredParams::new(&mut strategy, Network::new(own)).unwrap();
-        mirrored.verify(&mut strategy, &network).unwrap();
-        if !strategy.is_chief() {
-            network.first.bias = network
-                .first
-                .bias
-                .map(|bias| (bias * 1.5 + 0.5).detach().require_grad());
-        }
-        let error = mirrored.verify(&mut strategy, &network).unwrap_err();
-        assert!(
-            error.to_string().contains("rank 1 differ from rank 0's"),
-            "{error}"
-        );
-        let error = step(&mut strategy, |replica| {
-            let own = gradients(&network, own);
-            mirrored.all_reduce(replica, &network, own, 0.5)
+    for dtype in [CommunicationDtype::F32, CommunicationDtype::Bf16] {
+        each(2, |mut strategy, own| {
+            let made = MirroredParams::new(&mut strategy, Network::new(own));
+            let (mirrored, mut network) = made.unwrap();
+            let mut mirrored = mirrored.with_communication_dtype(dtype);
+            mirrored.verify(&mut strategy, &network).unwrap();
+            if !strategy.is_chief() {
+                network.first.bias = network
+                    .first
+                    .bias
+                    .map(|bias| (bias * 1.5 + 0.5).detach().require_grad());
+            }
+            let error = mirrored.verify(&mut strategy, &network).unwrap_err();
+            assert!(
+                error.to_string().contains("rank 1 differ from rank 0's"),
+                "{error}"
+            );
+            let error = step(&mut strategy, |replica| {
+                let own = gradients(&network, own);
+                mirrored.all_reduce(replica, &network, own, 0.5)
+            });
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("rank 1 differ from rank 0's"), "{error}");
         });
-        let error = error.unwrap_err().to_string();
-        assert!(error.contains("rank 1 differ from rank 0's"), "{error}");
-    });
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use burn_core as burn;
 use burn_core::module::{Param, RunningState};
 use burn_core::tensor::{Device, Tensor};
 use burn_optim::AdamWConfig;
-use meshwork_strategy::sharded::{AdamW, Shard};
+use meshwork_strategy::sharded::{AdamW, Sgd, Shard};
 
 use super::*;
 use crate::MirroredParams;
@@ -69,9 +69,9 @@ fn adamw() -> AdamW {
 }
 
 /// A step with the gradients of so many passes.
-fn step(
+fn step<O: ElementWise>(
     strategy: &mut MultiWorkerMirroredStrategy,
-    sharded: &mut ShardedParams<AdamW>,
+    sharded: &mut ShardedParams<O>,
     network: Network,
     number: usize,
     passes: usize,
@@ -172,24 +172,47 @@ fn a_parameter_in_two_places_has_the_gradient_of_both() {
 
 #[test]
 fn passes_add_up_and_norms_are_limited() {
-    let ended = KINDS.map(|shard| {
-        each(2, |mut strategy| {
-            let network = Network::new(0);
-            let sharding = Sharding::new(shard).with_max_norm(1e-3);
-            let (mut sharded, mut network) =
-                ShardedParams::new(&mut strategy, network, adamw(), sharding).unwrap();
-            for number in 0..3 {
-                network = step(&mut strategy, &mut sharded, network, number, 3);
-            }
-            assert!(sharded.norm().is_some_and(|norm| norm > 1e-3));
-            strategy.leave().unwrap();
-            network.values()
-        })
+    let summed = KINDS.map(|shard| {
+        let (sum, norm) = descent(Sharding::new(shard), 0, 3);
+        assert_eq!(norm, None);
+        let passes = [0, 1, 2].map(|pass| descent(Sharding::new(shard), pass, 1).0);
+        let of_passes = |at: usize| passes.iter().map(|pass| pass[at]).sum::<f32>();
+        assert_near(&sum, &(0..sum.len()).map(of_passes).collect::<Vec<_>>());
+        let length = sum.iter().map(|one| one * one).sum::<f32>().sqrt();
+        let half: Vec<f32> = sum.iter().map(|one| one / 2.0).collect();
+        let limited = Sharding::new(shard).with_max_norm(length / 2.0);
+        let (limited, norm) = descent(limited, 0, 3);
+        assert_near(&limited, &half);
+        let is_that = |norm: f64| (norm - f64::from(length)).abs() < 1e-4;
+        assert!(norm.is_some_and(is_that), "{norm:?} {length}");
+        sum
     });
-    for other in &ended[1..] {
-        for (one, other) in ended[0][0].iter().flatten().zip(other[0].iter().flatten()) {
-            assert!((one - other).abs() < 1e-5, "{one} {other}");
-        }
+    for other in &summed[1..] {
+        assert_near(other, &summed[0]);
+    }
+}
+
+/// What the first step of two workers takes from the parameters, by an optimizer that takes the
+/// gradient itself: of AdamW's steps the length of gradients is no part.
+fn descent(sharding: Sharding, number: usize, passes: usize) -> (Vec<f32>, Option<f64>) {
+    let mut ended = each(2, |mut strategy| {
+        let made = ShardedParams::new(&mut strategy, Network::new(0), Sgd::new(1.0), sharding);
+        let (mut sharded, network) = made.unwrap();
+        let before = network.values().concat();
+        let network = step(&mut strategy, &mut sharded, network, number, passes);
+        strategy.leave().unwrap();
+        let after = network.values().concat();
+        let taken = before.iter().zip(&after);
+        let taken: Vec<f32> = taken.map(|(before, after)| before - after).collect();
+        (taken, sharded.norm())
+    });
+    ended.remove(0)
+}
+
+#[track_caller]
+fn assert_near(found: &[f32], expected: &[f32]) {
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-5, "{found} {expected}");
     }
 }
 

@@ -22,7 +22,8 @@ impl JsonLog {
         Self::over(path, File::create(path))
     }
 
-    /// Goes on with the log of an earlier chief, whose last step may come again.
+    /// Goes on with the log of an earlier chief, whose last step may come again, or of a run before
+    /// its checkpoint, whose steps behind that do.
     pub(super) fn go_on(path: &Path) -> Result<Self, Error> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         Self::over(path, file)

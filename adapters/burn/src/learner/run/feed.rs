@@ -41,7 +41,7 @@ pub(super) struct Feed<'a, I> {
 pub(super) struct Cuts {
     /// Into how many parts the data was cut, one time after the other.
     pub(super) parts: Vec<usize>,
-    /// How often the last of them were begun.
+    /// How often the last of them were begun; of the first also before a checkpoint.
     pub(super) passes: usize,
 }
 
@@ -84,10 +84,15 @@ impl<'a, I> Feed<'a, I> {
         &self.cuts
     }
 
-    /// Begins a pass through the data, with so many workers.
-    pub(super) fn begin(&mut self, workers: usize, rank: Rank) {
+    /// Begins a pass through the data, with so many workers, behind those of so many epochs.
+    pub(super) fn begin(&mut self, epochs: usize, workers: usize, rank: Rank) {
+        let is_first = self.cuts.parts.is_empty();
         if self.cuts.parts.last() != Some(&workers) {
             self.cut(workers, rank);
+        }
+        if is_first {
+            // A training that goes on from a checkpoint would repeat the shuffles before it.
+            self.cuts.passes = epochs;
         }
         self.cuts.passes += 1;
         self.readers.clear();

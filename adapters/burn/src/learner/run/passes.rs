@@ -60,7 +60,7 @@ where
             return;
         }
         let Worker { rank, workers, .. } = self.worker;
-        self.train.begin(workers, rank);
+        self.train.begin(self.state.epochs_before(), workers, rank);
         self.state.begin(Stage::Train, workers);
         self.worker.part = Some(rank.index());
         if self.is_chief() {
@@ -75,7 +75,7 @@ where
     ) -> Result<(), Error> {
         self.broadcast_buffers(strategy)?;
         let Worker { rank, workers, .. } = self.worker;
-        self.valid.begin(workers, rank);
+        self.valid.begin(self.state.epochs_before(), workers, rank);
         self.state.begin(Stage::Validate, workers);
         self.worker.part = Some(rank.index());
         if self.is_chief() {

@@ -69,6 +69,12 @@ impl State {
         }
     }
 
+    /// How many epochs were before this one, before a checkpoint too: in each of them all data was
+    /// gone through once.
+    pub(super) fn epochs_before(&self) -> usize {
+        self.epoch.saturating_sub(1)
+    }
+
     /// A pass through data begins, with a part for each worker.
     pub(super) fn begin(&mut self, stage: Stage, workers: usize) {
         (self.samples, self.batches) = (0, 0);

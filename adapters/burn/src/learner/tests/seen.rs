@@ -25,11 +25,10 @@ impl Seen {
         Self { epochs }
     }
 
-    /// Of each epoch, in order; an epoch that is not over is one, too.
+    /// Of each epoch, as they came; an epoch that is not over is one, too.
     pub(super) fn epochs(&self) -> Vec<Vec<usize>> {
         let mut epochs = self.epochs.lock().unwrap().clone();
         epochs.retain(|items| !items.is_empty());
-        epochs.iter_mut().for_each(|items| items.sort_unstable());
         epochs
     }
 }
