@@ -31,9 +31,11 @@ pub(crate) enum Task {
     /// MESHWORK_JOB_SECRET_FILE, a file with the secret by which the workers know each other. When
     /// one fails the others are ended, and the exit status is that of the first to fail: 128 plus
     /// the signal if it was killed, 126 or 127 if the program cannot be run or found, 125 if the
-    /// launcher itself failed, 78 if the system has too few open files, processes or too little
-    /// memory for so many. With --elastic a worker that fails is started again, unless its
-    /// status is 75 (it has saved the job) or 78 (its configuration has to be changed first).
+    /// launcher itself failed or could not write lines, 78 if the system has too few open files,
+    /// processes or too little memory for so many. With --elastic a worker that fails is started
+    /// again, unless its status is 75 (it has saved the job) or 78 (its configuration has to be
+    /// changed first), or another has ended with 0, as MIN have to. After SIGTERM the exit status
+    /// is 75 too where workers have saved the job.
     Run(Run),
     #[cfg(feature = "tools")]
     #[command(flatten)]
@@ -80,7 +82,8 @@ pub(crate) struct Run {
         long,
         value_name = "N",
         default_value_t = 10,
-        conflicts_with = "workers"
+        conflicts_with = "workers",
+        requires = "elastic"
     )]
     pub(crate) restarts: u32,
 
@@ -225,9 +228,18 @@ mod tests {
         for wrong in [
             &["--elastic=2:3", "-n=3"][..],
             &["-n=3", "--restarts=1"],
+            &["--hosts=a,b", "--restarts=1"],
+            &["--hosts=a,b", "-n=3", "--restarts=1"],
             &[],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+        for right in [
+            &["--elastic=2:3", "--restarts=1"][..],
+            &["--hosts=a,b", "--elastic=1:2", "--restarts=1"],
+            &["--hosts=a,b"],
+        ] {
+            assert!(parse(right).is_ok(), "{right:?}");
         }
     }
 

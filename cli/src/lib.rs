@@ -30,7 +30,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `tools` (default) | pictures, and all commands but `run`, `relay` and `secret` |
+//! | `tools` (default) | pictures, and all commands but `run`, `relay`, `relay-token` and `secret` |
 //! | `services` | `meshwork resolve` asks Google Compute Engine, Kubernetes and Cloud TPU too |
 //!
 //! # Errors

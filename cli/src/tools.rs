@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use meshwork_launcher::LaunchError;
 
 pub(crate) use args::Tool;
+use doctor::DoctorError;
 
 use crate::{chain, complain, print, told};
 
@@ -30,7 +31,9 @@ pub(crate) fn run(tool: &Tool) -> ExitCode {
         Tool::Resolve(wanted) => done("resolve", resolve::run(wanted)),
         Tool::Devices(wanted) => done("devices", devices::run(wanted)),
         Tool::Checkpoint(wanted) => done("checkpoint", checkpoint::run(wanted)),
-        Tool::Doctor(wanted) => done("doctor", doctor::run(wanted)),
+        Tool::Doctor(wanted) => {
+            doctor::run(wanted).map_or_else(|error| doctor_failed(&error), |()| ExitCode::SUCCESS)
+        }
         Tool::Top(wanted) => done("top", top::run(wanted)),
         Tool::Tpu(wanted) => tpu::run(wanted).unwrap_or_else(|error| {
             complain("tpu", &chain(&error));
@@ -44,6 +47,12 @@ fn bench_failed(error: &(dyn Error + 'static)) -> ExitCode {
     complain("bench", &chain(error));
     let launch = error.downcast_ref::<LaunchError>();
     launch.map_or(ExitCode::FAILURE, |error| error.exit_code().into())
+}
+
+/// The same, where they have not looked at each other to the end.
+fn doctor_failed(error: &DoctorError) -> ExitCode {
+    complain("doctor", &chain(error));
+    error.exit_code().into()
 }
 
 fn done(task: &str, answered: Result<(), impl Error>) -> ExitCode {

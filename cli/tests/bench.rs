@@ -88,6 +88,16 @@ fn links_are_measured_first_where_there_are_any_and_the_ring_is_shown() {
     }
 }
 
+#[test]
+fn threads_of_one_process_have_no_hosts() {
+    let hosts = "--hosts=127.0.0.1:1,127.0.0.1:2";
+    let mut command = bench(&["--transport", "local", hosts, "--rank", "0"]);
+    let output = command.output().unwrap();
+    let told = text(&output.stderr);
+    assert!(!output.status.success(), "{told}");
+    assert!(told.contains("leave out --hosts"), "{told}");
+}
+
 /// Of 16 ranks each begins with 7 neighbours: at distances of 1, 2, 4 and 8.
 #[test]
 fn the_ranks_that_one_is_connected_with_are_counted() {

@@ -159,6 +159,20 @@ fn without_members_and_without_dumps_it_says_what_it_takes() {
     );
 }
 
+#[test]
+fn a_folder_without_a_word_on_what_to_do_there_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    left_behind(folder.path());
+    let path = folder.path().to_str().unwrap();
+    for args in [&[path][..], &["--dump", path, path], &["-n=2", path]] {
+        let output = doctor(args);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+        assert!(told.contains("--live") && told.contains("--dump"), "{told}");
+    }
+}
+
 /// Rank 0 saw rank 1 die, which left nothing.
 fn left_behind(folder: &Path) {
     let dump = r#"{ "version": 1, "rank": 0, "world": 2, "address": "a:1", "written": 900,

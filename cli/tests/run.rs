@@ -31,6 +31,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 use std::{env, fs, io, process, thread};
 
 use harness::{Running, meshwork, read_to_end, run, script};
@@ -259,6 +261,36 @@ fn workers_go_on_when_nobody_reads_their_output() {
     assert_eq!(stderr.matches("done").count(), 2, "{stderr}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn lines_that_a_full_disk_does_not_take_are_counted_and_a_failure() {
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    let mut command = script(2, &[], "echo out; echo err >&2");
+    let child = command.stdout(full()).stderr(Stdio::piped()).spawn();
+    let output = child.unwrap().wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    let why = "No space left on device";
+    let mut lines: Vec<&str> = said.lines().collect();
+    let verdict = lines.pop().unwrap();
+    let lost = "meshwork run: the workers succeeded, but 2 lines of their output could not";
+    assert!(verdict.starts_with(lost) && verdict.contains(why), "{said}");
+    let at_once = "meshwork run: lines of the workers cannot be written: ";
+    let at_once: Vec<_> = lines
+        .iter()
+        .filter(|line| line.starts_with(at_once))
+        .collect();
+    assert!(
+        matches!(at_once[..], [line] if line.contains(why)),
+        "{said}"
+    );
+    assert_eq!(lines.len(), 3, "{said}");
+    // What went wrong with a worker comes first.
+    let mut command = script(1, &[], "echo out; exit 3");
+    let status = command.stdout(full()).stderr(Stdio::null()).status();
+    assert_eq!(status.unwrap().code(), Some(3));
+}
+
 #[test]
 fn what_a_worker_leaves_behind_may_finish_its_last_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -315,6 +347,45 @@ fn signals_reach_every_worker() {
         let ended = running.end();
         assert_eq!(ended.sorted(), ["[0] got 0", "[1] got 1"]);
         assert_eq!((ended.status, &ended.stderr[..]), (Some(0), ""), "{name}");
+    }
+}
+
+/// As `nohup` does.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_hangup_that_is_ignored_stays_so_in_the_launcher_and_in_workers() {
+    // A worker that did not ignore it would end here.
+    let text = "kill -HUP $$; trap 'echo told; exit 0' USR1; echo ready; sleep 1000 & wait";
+    let launch = script(2, &[], text);
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(launch.get_program())
+        .args(launch.get_args());
+    let running = Running::start(&mut command);
+    running.skip_lines(2);
+    // A lower number is handled first: that it was handed on would be seen.
+    running.signal(Signal::HUP);
+    running.signal(Signal::USR1);
+    let ended = running.end();
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert_eq!(ended.sorted(), ["[0] told", "[1] told"]);
+}
+
+#[test]
+fn a_run_whose_workers_save_after_sigterm_ends_with_their_status() {
+    let text = format!(
+        "{} trap 'exit 75' TERM; echo ready; sleep 1000 & wait",
+        harness::RANK
+    );
+    for how in ["--elastic=1:2", "-n=2"] {
+        let running = Running::start(&mut meshwork(&["run", how, "--", "sh", "-c", &text]));
+        running.skip_lines(2);
+        running.signal(Signal::TERM);
+        let ended = running.end();
+        assert_eq!(ended.status, Some(75), "{}", ended.stderr);
+        let said = "meshwork run: interrupted by signal 15 (SIGTERM); the job was saved";
+        assert!(ended.verdict().starts_with(said), "{}", ended.stderr);
     }
 }
 
@@ -425,6 +496,86 @@ fn an_elastic_run_starts_a_failed_worker_again_and_says_why() {
         ended.stderr,
         "meshwork run: rank 1 ended: exit status 3; it is started again in 100ms (1 of 10 times in a row)\n"
     );
+}
+
+#[test]
+fn a_worker_that_cannot_be_started_again_is_tried_later_and_the_others_live() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("sh");
+    let link = || std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+    link();
+    // Rank 0 waits for another life of rank 1, which takes the program away in its first.
+    let text = format!(
+        "{} if [ $r = 0 ]; then exec cat $FIFO; fi; \
+         if [ $MESHWORK_RESTARTS = 0 ]; then rm $PROGRAM; exit 3; fi; echo back > $FIFO",
+        harness::RANK
+    );
+    let path = program.to_str().unwrap();
+    let mut command = meshwork(&["run", "--elastic=1:2", "--restarts=1000000", "--"]);
+    command.args([path, "-c", &text]).env("PROGRAM", path);
+    let running = Running::start(command.env("FIFO", fifo(folder.path())));
+    let said = running.says("was not started again");
+    let why = format!("rank 1 was not started again: program {path} was not found");
+    assert!(said.contains(&why), "{said}");
+    running.says("rank 1 ended: exit status 127; it is started again in ");
+    link();
+    let ended = running.end();
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert_eq!(ended.sorted(), ["[0] back"]);
+}
+
+#[test]
+fn an_elastic_run_goes_on_while_nobody_reads_what_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = fifo(folder.path());
+    // Prefixes make it more than a pipe holds, and what is left is less than that.
+    let text = format!(
+        "{} if [ $r = 0 ]; then exec sleep 1000; fi; \
+         if [ $MESHWORK_RESTARTS = 0 ]; then yes | head -c 60000 >&2; exit 3; fi; \
+         echo back > $FIFO; exec sleep 1000",
+        harness::RANK
+    );
+    let mut command = meshwork(&["run", "--elastic=1:2", "--", "sh", "-c", &text]);
+    command
+        .env("FIFO", &fifo)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (sender, heard) = channel();
+    thread::spawn(move || sender.send(fs::read_to_string(fifo)));
+    let heard = heard.recv_timeout(Duration::from_secs(60));
+    // From here on whatever is said is dropped, and the launcher ends in any case.
+    drop(child.stderr.take());
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert_eq!(heard.unwrap().unwrap(), "back\n");
+}
+
+#[test]
+fn an_elastic_run_of_which_too_few_have_succeeded_fails_and_each_failure_is_told() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [one, other] = folders.each_ref().map(|folder| fifo(folder.path()));
+    // Ranks 0 and 2 fail when rank 1 has succeeded: what they read has no end before.
+    let text = format!(
+        "{} if [ $r = 1 ]; then exec 3>$ONE 4>$OTHER; exit 0; fi; \
+         if [ $r = 0 ]; then read x <$ONE; exit 4; fi; read x <$OTHER; kill -9 $$",
+        harness::RANK
+    );
+    let mut command = meshwork(&["run", "--elastic=2:3", "--restarts=0", "--"]);
+    command.args(["sh", "-c", &text]);
+    let ended = run(command.env("ONE", one).env("OTHER", other));
+    // Whichever is seen first.
+    assert!(
+        [Some(4), Some(137)].contains(&ended.status),
+        "{}",
+        ended.stderr
+    );
+    for told in [
+        "rank 0 ended: exit status 4",
+        "rank 2 ended: killed by signal 9",
+    ] {
+        assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    }
 }
 
 #[test]

@@ -1,10 +1,12 @@
 /// How a run does without workers that fail, and gets them back.
 ///
 /// A worker that fails is started again, after 100 ms, and after twice as long each further time in
-/// a row, up to 5 s; who has lived for a minute counts anew. Once one has ended with status 0 the
-/// job is done, and nobody is started any more; status 75 says that it was saved to be gone on with
-/// later, and ends the run. A worker that is lost before all have met cannot be let in again, as
-/// there is nobody yet to let it in.
+/// a row, up to 5 s; who has lived for a minute counts anew, and who cannot be started has failed
+/// again. Once one has ended with status 0 the job is done, and nobody is started any more: whoever
+/// fails then, as one that was late and finds nobody, is told and done without, but at least as
+/// many as the run needs have to end with status 0. Status 75 says that the job was saved to be
+/// gone on with later, and ends the run. A worker that is lost before all have met cannot be let in
+/// again, as there is nobody yet to let it in.
 ///
 /// ```
 /// use meshwork_launcher::{Elastic, Launch};

@@ -9,7 +9,7 @@ use meshwork_collectives::Rank;
 
 use crate::{Launch, TaskLimit};
 
-/// Why a run could not be started or watched. Every worker already started has been ended.
+/// Why a run could not be started, watched or shown. Every worker already started has been ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -220,6 +220,15 @@ pub enum LaunchError {
     #[error("the launcher could not set its signal handlers")]
     Signals {
         /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The workers have succeeded, but some of their lines could not be written to the launcher's
+    /// stdout and stderr, as on a full disk.
+    #[error("the workers succeeded, but {lines} lines of their output could not be written")]
+    OutputLost {
+        /// Lines that were lost, of both.
+        lines: usize,
+        /// The error of the operating system for the first of them.
         source: io::Error,
     },
     /// It cannot be learnt how a worker ended, as when the launcher's parent made it ignore SIGCHLD

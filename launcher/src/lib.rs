@@ -39,13 +39,14 @@
 //!   UDP port per worker that was free just before the start;
 //! - `MESHWORK_JOB_SECRET_FILE`: a file with 64 hexadecimal digits, the same for all workers of the
 //!   run. The launcher hands on the [secret it is given](Launch::secret), else that of its own
-//!   environment (`MESHWORK_JOB_SECRET`, or else the file that `MESHWORK_JOB_SECRET_FILE` names), or
-//!   makes a fresh one. It is never shown. The
-//!   file is in the launcher's memory, for the user that it runs as: workers can read it, again and
-//!   again, and what they start, while the launcher lives; systems other than Linux have no such
-//!   files, and there workers get `MESHWORK_JOB_SECRET` itself;
+//!   environment (`MESHWORK_JOB_SECRET`, or else the file that `MESHWORK_JOB_SECRET_FILE` names),
+//!   or makes a fresh one. It is never shown. The file is in the launcher's memory, for the user
+//!   that it runs as: workers can read it, again and again, and what they start, while the launcher
+//!   lives; systems other than Linux have no such files, and there workers get
+//!   `MESHWORK_JOB_SECRET` itself;
 //! - `MESHWORK_LAUNCHER_PID`: the launcher's process id;
 //! - in an elastic run `MESHWORK_RESTARTS`: how often the worker of this rank was started before;
+//! - among many for few cores `MESHWORK_JOIN_TIMEOUT`, unless it is set: how long to wait for all;
 //! - the rest of the launcher's environment, no input (stdin is empty), and a process group of its
 //!   own, which also holds whatever it starts.
 //!
@@ -57,9 +58,10 @@
 //! are not known to be free. A worker gets the variables of [`Launch::env`], `TF_CONFIG` and
 //! `MESHWORK_JOB_SECRET`, over `ssh` and its standard input and in no command line, those of this
 //! process whose names begin with `MESHWORK_`, and for the rest what the host gives it; no
-//! `MESHWORK_LAUNCHER_PID`. Output, signals, the grace time and the first failure are as on this
-//! machine; exit statuses from 129 to 192 are shown as signals, as a shell has them, and 255 is
-//! `ssh`'s own failure. Where the launcher or the connection is gone for 10 s, a worker is ended.
+//! `MESHWORK_LAUNCHER_PID`, nor a `MESHWORK_JOIN_TIMEOUT` that is not set here. Output, signals,
+//! the grace time and the first failure are as on this machine; exit statuses from 129 to 192 are
+//! shown as signals, as a shell has them, and 255 is `ssh`'s own failure. Where the launcher or the
+//! connection is gone for 10 s, a worker is ended.
 //!
 //! # How a run ends
 //!
@@ -67,15 +69,17 @@
 //! killed. The others then have a second to end by themselves, or 30 ms for each worker if that is
 //! more, with an error that says whom they lost; those left get SIGTERM, and SIGKILL once the
 //! [grace time](Launch::grace) is over too. In an [elastic](Elastic) run a worker that fails is
-//! started again.
+//! started again, until one has exited with status 0: as many have to as the run needs.
 //!
-//! Before the first is started, the limits of this process, its user and its control groups are
-//! compared with what so many workers take; the soft limit of open files is raised as needed.
+//! Before the first is started, what so many workers take here is compared with the limits of this
+//! process, its user and its control groups; the soft limit of open files is raised as needed.
 //!
 //! While a run is under way SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are handed on to
 //! every worker's process group and have no other effect on this process. After SIGINT or SIGTERM
-//! the workers have the grace time to end; a second one kills them at once. Once no run is under
-//! way the six signals act as they did before the first run.
+//! the workers have the grace time to end; a second one kills them at once. Where they have saved
+//! the job after SIGTERM, and say so by exit status 75, that is the run's. Once no run is under way
+//! the six signals act as they did before the first run. A SIGHUP that is ignored when the first
+//! begins, as by `nohup`, stays ignored, here and in workers.
 //!
 //! No process is left behind on any way out of [`Launch::run`], a panic included: what remains of
 //! the workers' process groups is killed, and every worker reaped. Two things only escape that: a
@@ -94,8 +98,9 @@
 //!
 //! # Errors
 //!
-//! [`LaunchError`] says what kept workers from starting or being watched; those that were started
-//! are ended. A worker that fails is no error but an [`Outcome`].
+//! [`LaunchError`] says what kept workers from starting or being watched, or their output from
+//! being written; those that were started are ended. A worker that fails is no error but an
+//! [`Outcome`].
 //!
 //! # Costs
 //!
@@ -333,8 +338,9 @@ impl Launch {
     ///
     /// # Errors
     /// Every variant of [`LaunchError`] but [`WorkerCount`](LaunchError::WorkerCount); workers that
-    /// had already been started have then been killed. A worker that fails is no error but an
-    /// [`Outcome`].
+    /// had already been started have then been killed, but with
+    /// [`OutputLost`](LaunchError::OutputLost) they have succeeded. A worker that fails is no error
+    /// but an [`Outcome`].
     pub fn run(&self) -> Result<Outcome, LaunchError> {
         let secret = match (&self.secret, &self.seeds) {
             (Some(secret), _) => Handed::of(secret.clone())?,
@@ -394,8 +400,9 @@ impl Launch {
         hosts.place(self.workers).map(Some)
     }
 
-    /// The addresses of workers on other hosts, in order of rank.
+    /// The addresses of workers on other hosts, in order of rank, if so many can be started.
     fn elsewhere(&self, placed: &[&Host]) -> Result<Vec<String>, LaunchError> {
+        limits::check_remote(self.workers)?;
         let ports = ports::elsewhere(self.workers, self.port_base)?;
         let addresses = placed.iter().zip(ports);
         Ok(addresses

@@ -9,6 +9,8 @@ use crate::{LaunchError, TaskLimit};
 
 /// The pipes of a worker's stdout and stderr; before those are open, its port takes one.
 const FILES_OF_A_WORKER: u64 = 2;
+/// The same and the stdin of the `ssh` that it is told of signals by.
+const FILES_OF_A_REMOTE_WORKER: u64 = 3;
 /// The launcher's own, those of the program it is part of, and the pipe ends of one start.
 const FILES_BESIDES: u64 = 32;
 /// A rank has its program's thread and one for the network, and the launcher one that waits for it.
@@ -38,13 +40,25 @@ struct Tasks {
 /// # Errors
 /// [`LaunchError::OpenFiles`], [`LaunchError::Tasks`], [`LaunchError::Memory`]
 pub(crate) fn check(workers: usize) -> Result<(), LaunchError> {
-    let needed = FILES_OF_A_WORKER * workers as u64 + FILES_BESIDES;
+    check_open_files(workers, FILES_OF_A_WORKER)?;
+    system::room().fits(workers)
+}
+
+/// The same for workers on other hosts, of which only the pipes are here.
+///
+/// # Errors
+/// [`LaunchError::OpenFiles`]
+pub(crate) fn check_remote(workers: usize) -> Result<(), LaunchError> {
+    check_open_files(workers, FILES_OF_A_REMOTE_WORKER)
+}
+
+fn check_open_files(workers: usize, of_a_worker: u64) -> Result<(), LaunchError> {
+    let needed = of_a_worker * workers as u64 + FILES_BESIDES;
     raise_open_files(needed).map_err(|limit| LaunchError::OpenFiles {
         workers,
         needed,
         limit,
-    })?;
-    system::room().fits(workers)
+    })
 }
 
 /// Makes the soft limit at least this, or says what stands against it. The workers inherit it.

@@ -12,9 +12,10 @@ use rustix::process::WaitIdStatus;
 #[non_exhaustive]
 pub enum Outcome {
     /// All workers exited with status 0, even if they were asked to by a signal; of an elastic run,
-    /// those that it did not do without.
+    /// at least as many as it needs.
     Succeeded,
-    /// One worker failed first, and the others were ended.
+    /// One worker failed first, and the others were ended; in an elastic run that others had ended
+    /// well, it may also have kept that from having as many successes as it needs.
     Failed(Failure),
     /// SIGINT or SIGTERM reached the launcher before any worker had failed.
     Interrupted(Interruption),
@@ -24,13 +25,14 @@ pub enum Outcome {
 
 impl Outcome {
     /// The exit status for a command whose run went so: 0, the first failed worker's, or 128 plus
-    /// the number of the signal; with too few workers, that of the first that was lost for good.
+    /// the number of the signal, but 75 where the workers have [saved](Interruption::is_saved) the
+    /// job; with too few workers, that of the first that was lost for good.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Succeeded => 0,
             Self::Failed(failure) => failure.end.exit_code(),
-            Self::Interrupted(interruption) => interruption.signal.exit_code(),
+            Self::Interrupted(interruption) => interruption.exit_code(),
             Self::TooFew(shortage) => shortage.exit_code(),
         }
     }
@@ -115,6 +117,7 @@ pub struct Interruption {
     pub(crate) signal: Signal,
     pub(crate) workers: usize,
     pub(crate) killed: usize,
+    pub(crate) is_saved: bool,
 }
 
 impl Interruption {
@@ -129,6 +132,20 @@ impl Interruption {
     pub fn killed(&self) -> usize {
         self.killed
     }
+
+    /// Whether the workers have saved the job after SIGTERM, to be gone on with by another run: by
+    /// exit status 75 of one or more, while all others ended with 0.
+    #[must_use]
+    pub fn is_saved(&self) -> bool {
+        self.is_saved
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self.is_saved() {
+            true => WorkerEnd::SAVED.exit_code(),
+            false => self.signal.exit_code(),
+        }
+    }
 }
 
 impl Display for Interruption {
@@ -137,8 +154,12 @@ impl Display for Interruption {
             signal,
             workers,
             killed,
+            is_saved,
         } = self;
         write!(f, "interrupted by {signal}")?;
+        if *is_saved {
+            f.write_str("; the job was saved: run it again to go on")?;
+        }
         match killed {
             0 => Ok(()),
             _ => write!(
@@ -243,6 +264,10 @@ pub enum WorkerEnd {
 }
 
 impl WorkerEnd {
+    /// The end of a worker that has saved the state of the job for a later run (`EX_TEMPFAIL` of
+    /// sysexits); it speaks for all.
+    pub(crate) const SAVED: Self = Self::Exited { status: 75 };
+
     /// The exit status that a shell would report: 128 plus the signal's number if killed by one.
     #[must_use]
     pub fn exit_code(self) -> u8 {
@@ -399,6 +424,7 @@ mod tests {
                 signal: Signal::new(15),
                 workers: 4,
                 killed,
+                is_saved: false,
             })
         };
         assert_eq!(outcome(0).exit_code(), 143);
@@ -406,6 +432,23 @@ mod tests {
         assert_eq!(
             outcome(1).to_string(),
             "interrupted by signal 15 (SIGTERM); 1 of 4 workers did not end in time and were killed"
+        );
+    }
+
+    #[test]
+    fn an_interruption_after_which_the_job_was_saved_says_so_by_its_status() {
+        let interruption = Interruption {
+            signal: Signal::new(15),
+            workers: 4,
+            killed: 0,
+            is_saved: true,
+        };
+        assert!(interruption.is_saved());
+        let outcome = Outcome::Interrupted(interruption);
+        assert_eq!(outcome.exit_code(), 75);
+        assert_eq!(
+            outcome.to_string(),
+            "interrupted by signal 15 (SIGTERM); the job was saved: run it again to go on"
         );
     }
 

@@ -7,7 +7,7 @@ mod sink;
 
 pub(crate) use pump::{OutputSummary, Pipe, Pump};
 pub(crate) use shown::Shown;
-pub(crate) use sink::Stream;
+pub(crate) use sink::{LostLines, Stream};
 
 /// Where the workers' output goes: stdout to stdout and stderr to stderr, in both cases.
 ///
@@ -22,7 +22,9 @@ pub(crate) use sink::Stream;
 ///
 /// The order of lines is kept within one worker's stdout and within its stderr, and nowhere else.
 /// Workers block while the output is not read; once the launcher's stdout or stderr is closed, what
-/// would go there is dropped and the workers go on.
+/// would go there is dropped and the workers go on. They go on as well where a line cannot be
+/// written for another reason, as on a full disk: it is lost, later ones are tried, and a run that
+/// has succeeded is [`LaunchError::OutputLost`](crate::LaunchError::OutputLost).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Output {

@@ -85,6 +85,10 @@ pub(crate) fn signal_line(signal: Signal) -> Option<String> {
 
 /// Has no single quote, so that it can stand between two. The worker leads a session, and so a
 /// process group, of its own where `setsid` is there; what it leaves behind is killed.
+///
+/// A shell without job control has SIGINT and SIGQUIT ignored in what it starts with `&`, and the
+/// worker would inherit that: `env` takes it back. It is not given the program, as it would take a
+/// path with `=` for a variable. Where it cannot, SIGINT is followed by SIGTERM.
 const SCRIPT: &str = r#"
 exec 3<&0
 complete=
@@ -92,13 +96,22 @@ orders=$(head -c "$1" <&3)
 eval "$orders"
 [ "$complete" ] || exit 125
 tell() { kill -s "$1" -- "-$worker" 2>/dev/null || kill -s "$1" "$worker" 2>/dev/null; }
+after_int=TERM
+if env --default-signal=INT,QUIT true </dev/null >/dev/null 2>&1
+then
+  after_int=
+  set -- env --default-signal=INT,QUIT sh -c "exec \"\$@\"" sh "$@"
+fi
 if command -v setsid >/dev/null
 then setsid "$@" </dev/null 3<&- &
 else "$@" </dev/null 3<&- &
 fi
 worker=$!
 {
-  while IFS= read -r signal <&3; do tell "$signal"; done
+  while IFS= read -r signal <&3; do
+    tell "$signal"
+    if [ "$signal$after_int" = INTTERM ]; then tell TERM; fi
+  done
   tell TERM; sleep "$grace"; tell KILL
 } >/dev/null 2>&1 &
 watch=$!
@@ -185,22 +198,38 @@ mod tests {
 
     #[test]
     fn a_signal_reaches_the_worker_and_all_that_it_started() {
-        let script = "trap 'echo told; exit 5' TERM; sleep 1000 & echo ready; wait";
+        // SIGINT becomes SIGTERM where `env` cannot make it act again.
+        let script = "trap 'echo told; exit 5' TERM INT; sleep 1000 & echo ready; wait";
         let args = ["-c", script].map(OsString::from);
-        let mut shell = start(&worker(OsStr::new("sh"), &args));
-        let mut stdout = BufReader::new(shell.stdout.take().unwrap());
-        assert_eq!(line(&mut stdout), "ready");
-        let signal = signal_line(Signal::TERMINATE).unwrap();
-        shell
-            .stdin
-            .as_mut()
-            .unwrap()
-            .write_all(signal.as_bytes())
-            .unwrap();
-        assert_eq!(line(&mut stdout), "told");
-        // The rest of the output ends: nothing holds it open.
-        stdout.read_to_string(&mut String::new()).unwrap();
-        assert_eq!(shell.wait().unwrap().code(), Some(5));
+        for signal in [Signal::TERMINATE, Signal::INTERRUPT] {
+            let mut shell = start(&worker(OsStr::new("sh"), &args));
+            let mut stdout = BufReader::new(shell.stdout.take().unwrap());
+            assert_eq!(line(&mut stdout), "ready");
+            let signal = signal_line(signal).unwrap();
+            shell
+                .stdin
+                .as_mut()
+                .unwrap()
+                .write_all(signal.as_bytes())
+                .unwrap();
+            assert_eq!(line(&mut stdout), "told");
+            // The rest of the output ends: nothing holds it open.
+            stdout.read_to_string(&mut String::new()).unwrap();
+            assert_eq!(shell.wait().unwrap().code(), Some(5));
+        }
+    }
+
+    #[test]
+    fn a_program_whose_path_could_be_a_variable_is_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("a=b");
+        std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+        let args = ["-c", "echo \"$1\"; exit 7", "sh", "c=d"].map(OsString::from);
+        let mut shell = start(&worker(program.as_os_str(), &args));
+        let _held_open = shell.stdin.take();
+        let ended = shell.wait_with_output().unwrap();
+        assert_eq!(ended.stdout, b"c=d\n");
+        assert_eq!(ended.status.code(), Some(7));
     }
 
     #[test]

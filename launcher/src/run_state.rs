@@ -27,7 +27,8 @@ pub(crate) use restart_policy::{RestartDecision, RestartEvent};
 /// Who has not ended 5 s after that is on a host that no word reaches, or has left something behind
 /// that holds its connection open: the connection is ended.
 ///
-/// In an elastic run a failure leaves it running, as long as enough workers are left or come back.
+/// In an elastic run a failure leaves it running, as long as enough workers are left or come back,
+/// or one has succeeded; then as many have to succeed as it needs.
 #[derive(Debug)]
 pub(crate) struct RunState {
     workers: usize,
@@ -41,6 +42,8 @@ pub(crate) struct RunState {
     failed: usize,
     /// Workers that did.
     succeeded: usize,
+    /// Of those that failed, workers that have saved the job.
+    saved: usize,
     /// Workers living when SIGKILL was sent.
     killed: usize,
     /// Only in an elastic run.
@@ -112,6 +115,7 @@ impl RunState {
             interrupts: 0,
             failed: 0,
             succeeded: 0,
+            saved: 0,
             killed: 0,
             restart_policy: None,
         }
@@ -130,6 +134,8 @@ impl RunState {
         self.succeeded += ended.iter().filter(|(_, end)| end.is_success()).count();
         let ended = &self.not_tolerated(now, ended, out)[..];
         self.failed += ended.iter().filter(|(_, end)| !end.is_success()).count();
+        let saved = ended.iter().filter(|(_, end)| *end == WorkerEnd::SAVED);
+        self.saved += saved.count();
         if self.cause.is_some() {
             return;
         }
@@ -261,14 +267,24 @@ impl RunState {
     /// How it went, once it is over and its output is read.
     pub(crate) fn outcome(&self, mut output: OutputSummary) -> Outcome {
         match self.cause.clone() {
-            None => Outcome::Succeeded,
-            Some(Cause::Interruption(_)) if self.failed == 0 && self.succeeded > 0 => {
+            None => match self.shortfall() {
+                None => Outcome::Succeeded,
+                Some((rank, end)) => Outcome::Failed(Failure {
+                    rank,
+                    end,
+                    others: 0,
+                    last_words: output.last_words_of(rank),
+                    hidden: output.hidden,
+                }),
+            },
+            Some(Cause::Interruption(_)) if self.failed == 0 && self.succeeded >= self.least() => {
                 Outcome::Succeeded
             }
             Some(Cause::Interruption(signal)) => Outcome::Interrupted(Interruption {
                 signal,
                 workers: self.workers,
                 killed: self.killed,
+                is_saved: self.is_saved_by(signal),
             }),
             Some(Cause::Failure { rank, end, others }) => Outcome::Failed(Failure {
                 rank,
@@ -279,6 +295,27 @@ impl RunState {
             }),
             Some(Cause::Shortage(shortage)) => Outcome::TooFew(shortage),
         }
+    }
+
+    /// How many workers have to succeed at the least, where not all have to.
+    fn least(&self) -> usize {
+        self.restart_policy.as_ref().map_or(1, RestartPolicy::least)
+    }
+
+    /// The failure that has kept an elastic run from having as many successes as it needs.
+    fn shortfall(&self) -> Option<(Rank, WorkerEnd)> {
+        let restart_policy = self.restart_policy.as_ref()?;
+        match self.succeeded < restart_policy.least() {
+            true => restart_policy.blamed(),
+            false => None,
+        }
+    }
+
+    /// Whether a signal has led workers to save the job, and to nothing else. Who interrupts a run
+    /// by hand is told of the signal.
+    fn is_saved_by(&self, signal: Signal) -> bool {
+        let all = self.saved > 0 && self.saved == self.failed;
+        signal == Signal::TERMINATE && self.killed == 0 && all
     }
 
     fn kill(&mut self, now: Instant, out: &mut Vec<Step>) {

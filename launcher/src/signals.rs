@@ -1,6 +1,6 @@
 //! Signal handling of the launcher: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 become
 //! events while a run is under way, and keep their default action otherwise. `workers` sends them
-//! on.
+//! on. A SIGHUP that was ignored when the first run began stays so, here and in workers.
 
 use std::ffi::c_int;
 use std::fs;
@@ -26,12 +26,12 @@ pub(crate) struct SignalWatch {
 }
 
 impl SignalWatch {
-    /// Takes over the six signals. An event that finds `events` full is lost, as a signal is that
-    /// is pending already.
+    /// Takes over the signals that are handed on. An event that finds `events` full is lost, as a
+    /// signal is that is pending already.
     pub(crate) fn install(events: SyncSender<Event>) -> Result<Self, LaunchError> {
         let run = RunUnderWay::begin().map_err(|source| LaunchError::Signals { source })?;
         let mut signals =
-            Signals::new(HANDED_ON).map_err(|source| LaunchError::Signals { source })?;
+            Signals::new(&run.signals).map_err(|source| LaunchError::Signals { source })?;
         let handle = signals.handle();
         let thread = thread::Builder::new()
             .name("launch signals".to_owned())
@@ -58,25 +58,33 @@ impl Drop for SignalWatch {
     }
 }
 
-/// Keeps the six signals from acting on this process while at least one run is under way.
+/// Keeps the signals that are handed on from acting on this process while at least one run is under
+/// way.
 ///
 /// A handler cannot be taken away again in safe code, so one stays from the first run on and does
 /// what the system did before, unless a run is under way.
 #[derive(Debug)]
-struct RunUnderWay(());
+struct RunUnderWay {
+    signals: Vec<c_int>,
+}
 
 impl RunUnderWay {
     fn begin() -> io::Result<Self> {
         let mut runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
-        if !runs.defaults_kept {
-            for signal in HANDED_ON.into_iter().filter(|&s| acts_by_default(s)) {
-                register_conditional_default(signal, &NO_RUN)?;
+        let signals = match &runs.handed_on {
+            Some(signals) => signals.clone(),
+            None => {
+                let signals = handed_on();
+                for signal in signals.iter().copied().filter(|&s| acts_by_default(s)) {
+                    register_conditional_default(signal, &NO_RUN)?;
+                }
+                runs.handed_on = Some(signals.clone());
+                signals
             }
-            runs.defaults_kept = true;
-        }
+        };
         runs.under_way += 1;
         NO_RUN.store(false, Ordering::SeqCst);
-        Ok(Self(()))
+        Ok(Self { signals })
     }
 }
 
@@ -90,7 +98,21 @@ impl Drop for RunUnderWay {
 
 struct Runs {
     under_way: usize,
-    defaults_kept: bool,
+    /// Known from the first run on, which keeps their defaults.
+    handed_on: Option<Vec<c_int>>,
+}
+
+/// The signals that a run hands on. Whoever has SIGHUP ignored, as `nohup` does, wants this process
+/// and its workers to outlive the terminal: a handler here would make it act on workers again.
+fn handed_on() -> Vec<c_int> {
+    let is_wanted = |signal: &c_int| *signal != SIGHUP || !is_ignored(SIGHUP);
+    HANDED_ON.into_iter().filter(is_wanted).collect()
+}
+
+/// Whether this process ignores `signal`, where that is told.
+fn is_ignored(signal: c_int) -> bool {
+    fs::read_to_string("/proc/self/status")
+        .is_ok_and(|status| is_in_mask(&status, "SigIgn:", signal))
 }
 
 /// Whether this process neither ignores nor handles `signal`. Only Linux says so to safe code;
@@ -100,20 +122,25 @@ fn acts_by_default(signal: c_int) -> bool {
 }
 
 fn is_default(status: &str, signal: c_int) -> bool {
-    !["SigIgn:", "SigCgt:"].into_iter().any(|label| {
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix(label))
-            .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-            .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
-    })
+    !["SigIgn:", "SigCgt:"]
+        .into_iter()
+        .any(|label| is_in_mask(status, label, signal))
+}
+
+/// Whether the line of the kernel's text that begins with `label` has this signal.
+fn is_in_mask(status: &str, label: &str, signal: c_int) -> bool {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(label))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 const HANDED_ON: [c_int; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 
 static RUNS: Mutex<Runs> = Mutex::new(Runs {
     under_way: 0,
-    defaults_kept: false,
+    handed_on: None,
 });
 
 /// Whether no run is under way, for the signal handlers, which may not take a lock.
@@ -130,5 +157,7 @@ mod tests {
         assert!(!is_default(status, SIGTERM));
         assert!(is_default(status, SIGINT));
         assert!(is_default("", SIGHUP));
+        assert!(is_in_mask(status, "SigIgn:", SIGHUP));
+        assert!(!is_in_mask(status, "SigIgn:", SIGTERM));
     }
 }

@@ -1,7 +1,9 @@
 //! The event loop of a run: it starts workers, waits for exits, signals and the end of output, and
 //! carries out what `run_state` decides. The decisions themselves are not here.
 
-use std::io::{self, Write};
+use std::collections::VecDeque;
+use std::error::Error;
+use std::iter::successors;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -10,11 +12,11 @@ use meshwork_collectives::{JobSecret, Rank};
 
 use crate::announce::announce;
 use crate::event::Event;
-use crate::output::{OutputSummary, Pipe, Pump, Shown};
+use crate::output::{LostLines, OutputSummary, Pipe, Pump, Shown};
 use crate::run_state::{RestartDecision, RestartEvent, RunState, Step};
 use crate::signals::SignalWatch;
 use crate::workers::{Start, Workers};
-use crate::{Elastic, LaunchError, Outcome};
+use crate::{Elastic, LaunchError, Outcome, WorkerEnd};
 
 /// Starts workers and carries out what [`RunState`] decides, on the thread that called.
 #[derive(Debug)]
@@ -71,10 +73,11 @@ impl Supervisor {
 
     /// Watches the workers until all have ended and their output is written, that of the first
     /// ranks where only so many are shown. Workers are restarted by `restart`, which
-    /// gets the rank and the number of restarts.
+    /// gets the rank and the number of restarts; where that fails it is told, and an end of the
+    /// worker like any other.
     ///
     /// # Errors
-    /// [`LaunchError::Watch`], [`LaunchError::Wait`], those of `restart`.
+    /// [`LaunchError::Watch`], [`LaunchError::Wait`], [`LaunchError::OutputLost`].
     pub(crate) fn supervise(
         mut self,
         addresses: Vec<String>,
@@ -93,18 +96,22 @@ impl Supervisor {
         }
         let mut job = Some((addresses, secret));
         while !self.run_state.is_over() {
-            for step in self.next_steps()? {
+            let mut steps = VecDeque::from(self.next_steps()?);
+            while let Some(step) = steps.pop_front() {
                 match step {
                     Step::Announce(lost) => {
                         if let Some((addresses, secret)) = job.take() {
                             announce(addresses, secret, lost);
                         }
                     }
-                    Step::Tell(event) => tell(&event),
-                    Step::Restart(rank, restarts) => {
-                        restart(&mut self, rank, restarts)?;
-                        pump.add(std::mem::take(&mut self.pipes));
-                    }
+                    Step::Tell(event) => pump.tell(told(&event)),
+                    Step::Restart(rank, restarts) => match restart(&mut self, rank, restarts) {
+                        Ok(()) => pump.add(std::mem::take(&mut self.pipes)),
+                        Err(error) => {
+                            pump.tell(complaint(rank, &error));
+                            steps.extend(self.not_started(rank, &error));
+                        }
+                    },
                     Step::Send(signal) => self.workers.signal(signal),
                     Step::Kill => self.workers.kill(),
                     Step::Disconnect => self.workers.disconnect(),
@@ -112,7 +119,27 @@ impl Supervisor {
             }
         }
         pump.close();
-        Ok(self.finish(pump))
+        self.finish(pump)
+    }
+
+    /// What to do about a worker that could not be started again: as if it had ended with the exit
+    /// status of the error.
+    fn not_started(&mut self, rank: Rank, error: &LaunchError) -> Vec<Step> {
+        let end = WorkerEnd::Exited {
+            status: error.exit_code(),
+        };
+        let mut steps = Vec::new();
+        self.run_state
+            .ended(Instant::now(), &[(rank, end)], &mut steps);
+        self.note_first_failure();
+        steps
+    }
+
+    /// From a failure on the output of few workers is shown.
+    fn note_first_failure(&self) {
+        if let Some(rank) = self.run_state.failed_first() {
+            self.failed_first.get_or_init(|| rank);
+        }
     }
 
     /// Waits for something to happen and decides what to do about it.
@@ -133,9 +160,7 @@ impl Supervisor {
         let mut steps = Vec::new();
         // Ends first: no worker has ended by a signal that has not been handed on yet.
         self.run_state.ended(now, &ended, &mut steps);
-        if let Some(rank) = self.run_state.failed_first() {
-            self.failed_first.get_or_init(|| rank);
-        }
+        self.note_first_failure();
         for signal in signals {
             self.run_state.signalled(now, signal, &mut steps);
         }
@@ -145,7 +170,7 @@ impl Supervisor {
 
     /// All workers have ended: lets what they started finish its last lines, ends that too, and
     /// waits until everything is written.
-    fn finish(mut self, pump: Pump) -> Outcome {
+    fn finish(mut self, pump: Pump) -> Result<Outcome, LaunchError> {
         let linger = Instant::now() + LINGER;
         let mut patient = true;
         while patient && !self.output_ended && Instant::now() < linger {
@@ -157,10 +182,17 @@ impl Supervisor {
         while patient && !self.output_ended {
             patient = self.await_output(None);
         }
-        self.run_state.outcome(match self.output_ended {
+        let mut output = match self.output_ended {
             true => stopped.summary(),
             false => OutputSummary::default(),
-        })
+        };
+        let lost = output.lost.take();
+        match (self.run_state.outcome(output), lost) {
+            (Outcome::Succeeded, Some(LostLines { lines, source })) => {
+                Err(LaunchError::OutputLost { lines, source })
+            }
+            (outcome, _) => Ok(outcome),
+        }
     }
 
     /// Waits for the next event; false for a signal that says to wait no longer.
@@ -186,28 +218,34 @@ impl Supervisor {
     }
 }
 
-/// Reports the exit of a worker on stderr. Where that is closed nobody wants to know.
-fn tell(
-    RestartEvent {
+/// The line that reports the exit of a worker.
+fn told(event: &RestartEvent) -> String {
+    let RestartEvent {
         rank,
         end,
         decision,
-    }: &RestartEvent,
-) {
-    let _ = match decision {
+    } = event;
+    let then = match decision {
         RestartDecision::Again {
             pause,
             in_a_row,
             most,
-        } => writeln!(
-            io::stderr(),
-            "meshwork run: {rank} ended: {end}; it is started again in {pause:?} ({in_a_row} of {most} times in a row)"
-        ),
-        RestartDecision::GivenUp { restarts } => writeln!(
-            io::stderr(),
-            "meshwork run: {rank} ended: {end}; it is given up after {restarts} restarts"
-        ),
+        } => format!("it is started again in {pause:?} ({in_a_row} of {most} times in a row)"),
+        RestartDecision::GivenUp { restarts } => {
+            format!("it is given up after {restarts} restarts")
+        }
+        RestartDecision::JobDone => "it stays away, as another has succeeded".to_owned(),
     };
+    format!("meshwork run: {rank} ended: {end}; {then}\n")
+}
+
+/// The line that says why a worker could not be started again, with all causes.
+fn complaint(rank: Rank, error: &dyn Error) -> String {
+    let why: Vec<String> = successors(Some(error), |&error| error.source())
+        .map(ToString::to_string)
+        .collect();
+    let why = why.join(": ");
+    format!("meshwork run: {rank} was not started again: {why}\n")
 }
 
 /// How long what workers have started may keep their output open after the last worker's end.

@@ -67,6 +67,11 @@ impl Attach {
         })
     }
 
+    /// The first of what is named to ask.
+    pub(crate) fn first(&self) -> Option<&str> {
+        self.job.first().map(String::as_str)
+    }
+
     fn targets(&self) -> Result<Vec<Target>, AttachError> {
         let mut all = Vec::new();
         for given in &self.job {

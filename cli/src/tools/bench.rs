@@ -76,6 +76,7 @@ fn among_threads(wanted: &Bench) -> Result<(), Failure> {
 /// One rank of several processes: its place comes from the command line or from the
 /// environment.
 fn as_rank(wanted: &Bench) -> Result<(), Failure> {
+    let transport = wanted.transport_of_processes()?;
     let (members, rank) = match wanted.hosts() {
         [] => {
             let placement = placement()?;
@@ -85,13 +86,14 @@ fn as_rank(wanted: &Bench) -> Result<(), Failure> {
     };
     let config = GroupConfig::new(members, Rank::new(rank), JobIdentity::from_env()?)?
         .with_environment()?
-        .with_transport(wanted.transport_arg().transport())
+        .with_transport(transport)
         .with_network(wanted.network()?);
     measure_all(wanted, Group::connect(&config)?)
 }
 
 fn measure_all(wanted: &Bench, mut group: Group) -> Result<(), Failure> {
     group.set_communication(Communication::from(wanted.algorithm()));
+    let peer = wanted.peer(&group.hosts());
     // The table is the same on all ranks: one prints it.
     let mut out: Box<dyn io::Write> = match group.rank() {
         Rank::CHIEF => Box::new(io::stdout()),
@@ -100,12 +102,12 @@ fn measure_all(wanted: &Bench, mut group: Group) -> Result<(), Failure> {
     if wanted.measures_links() {
         table::links(&mut out, wanted, group.measure_links()?.as_ref())?;
     }
-    table::head(&mut out, wanted)?;
+    table::head(&mut out, wanted, peer)?;
     let mut wrong = 0;
     for bytes in wanted.sizes() {
         let row = Series::new(wanted, *bytes).run(&mut group)?;
         wrong += row.errors;
-        table::row(&mut out, wanted, &row)?;
+        table::row(&mut out, wanted, peer, &row)?;
     }
     let mut most = [group.connections() as u64];
     group.all_reduce(&mut most, ReduceOp::Max)?;

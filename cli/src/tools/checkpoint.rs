@@ -224,6 +224,10 @@ fn merge(latest: &Latest, path: &Path) -> Result<(), CheckpointError> {
         path: path.to_owned(),
         source,
     };
+    // Before minutes are spent on it; who comes first meanwhile is found when it is put in place.
+    if fs::symlink_metadata(path).is_ok() {
+        return Err(failed(io::ErrorKind::AlreadyExists.into()));
+    }
     let saved = SavedTensors::open(&latest.series, latest.index.generation())?;
     // In its folder, since only there it can be put in place at once.
     let folder = match path.parent() {

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use meshwork_launcher::LaunchError;
+use meshwork_launcher::{LaunchError, Outcome};
 
 use crate::tools::attach::{Attach, AttachError};
 
@@ -88,6 +88,14 @@ pub(crate) enum DoctorError {
         #[source]
         source: meshwork_collectives::diagnosis::DumpError,
     },
+    /// A job is named, and nothing says what is to be looked at there.
+    #[error(
+        "{given} is only looked at with --live, for a job that runs: add that, and --dump before the folder of one that failed"
+    )]
+    NotLive {
+        /// What is named.
+        given: String,
+    },
     /// The ranks of a running job cannot be asked.
     #[error(transparent)]
     Attach(#[from] AttachError),
@@ -103,6 +111,12 @@ pub(crate) enum DoctorError {
     /// The ranks cannot be started here.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// Ranks that were started here have ended before they had looked at each other.
+    #[error("the ranks did not get to the end: {outcome}")]
+    Ranks {
+        /// How they ended.
+        outcome: Outcome,
+    },
     /// A job could not begin; the report says why.
     #[error("there are problems")]
     Problems,
@@ -111,8 +125,34 @@ pub(crate) enum DoctorError {
     Output(#[from] io::Error),
 }
 
+impl DoctorError {
+    /// The exit status: of ranks that were started here, what they ended with.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Launch(error) => error.exit_code(),
+            Self::Ranks { outcome } => outcome.exit_code(),
+            Self::File { .. }
+            | Self::NoDumps { .. }
+            | Self::NoDump { .. }
+            | Self::NotLive { .. }
+            | Self::Attach(_)
+            | Self::NoAnswer { .. }
+            | Self::Members(_)
+            | Self::Problems
+            | Self::Output(_) => PROBLEMS,
+        }
+    }
+}
+
+/// The exit status where there are problems, and where nothing could be looked at.
+const PROBLEMS: u8 = 1;
+
 /// Looks, and prints what it finds.
 pub(crate) fn run(wanted: &Doctor) -> Result<(), DoctorError> {
+    if let (false, Some(given)) = (wanted.live, wanted.attach.first()) {
+        let given = given.to_owned();
+        return Err(DoctorError::NotLive { given });
+    }
     if wanted.live {
         let live = live::look(&wanted.attach)?;
         return print(&match wanted.json {
@@ -123,6 +163,8 @@ pub(crate) fn run(wanted: &Doctor) -> Result<(), DoctorError> {
     let Some(folder) = &wanted.dump else {
         let checkup = preflight::run(wanted)?;
         print(&checkup.text)?;
+        // Where standard error is closed nobody wants to know.
+        let _ = io::stderr().write_all(checkup.aside.as_bytes());
         return match checkup.healthy {
             true => Ok(()),
             false => Err(DoctorError::Problems),

@@ -38,6 +38,15 @@ fn too_few_open_files_for_512_workers_are_one_line_with_both_numbers_and_the_rem
 }
 
 #[test]
+fn too_few_open_files_for_workers_on_other_hosts_are_told_before_any_is_reached() {
+    let args = ["run", "--hosts", "unreachable.invalid:100", "--", "true"];
+    let ended = limited("ulimit -n 256", &args);
+    assert_eq!(ended.status, Some(78), "{}", ended.stderr);
+    let both = "100 workers take up to 332 open files and this process may have 256";
+    assert!(ended.stderr.contains(both), "{}", ended.stderr);
+}
+
+#[test]
 fn a_soft_limit_of_open_files_is_raised_as_far_as_it_takes() {
     let args = ["run", "-n", "48", "--", "sh", "-c", "ulimit -Sn"];
     let ended = limited("ulimit -Sn 64", &args);

@@ -70,7 +70,8 @@ fn all_tensors_go_into_one_file_that_is_not_written_over() {
     let folder = tempfile::tempdir().unwrap();
     let saved = folder.path().join("saved");
     fs::create_dir(&saved).unwrap();
-    save(&Series::new(&saved, "model"));
+    let series = Series::new(&saved, "model");
+    let generation = save(&series);
     let file = folder.path().join("whole.safetensors");
     let merge = Path::new("merge");
     let merged = checkpoint(&[merge, &saved, &file]);
@@ -79,6 +80,11 @@ fn all_tensors_go_into_one_file_that_is_not_written_over() {
     let read = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let tensor = read.tensor("layer.weight").unwrap();
     assert_eq!(tensor.data(), [0, 1, 2, 3, 4, 5, 6, 7]);
+    // It is refused before anything is read: else this would be told.
+    let part = series.path(generation, "00001-of-00002.safetensors");
+    let mut damaged = fs::read(&part).unwrap();
+    *damaged.last_mut().unwrap() ^= 1;
+    fs::write(&part, damaged).unwrap();
     let (_, stderr, status) = checkpoint(&[merge, &saved, &file]);
     assert_eq!(status, Some(1));
     assert!(

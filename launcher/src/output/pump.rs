@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::lines::Lines;
 use super::shown::{Filter, Shown};
-use super::sink::{Sink, Stream};
+use super::sink::{LostLines, Sink, Stream};
 use crate::LaunchError;
 use crate::event::Event;
 
@@ -32,10 +32,19 @@ pub(crate) struct Pipe {
 #[derive(Debug)]
 pub(crate) struct Pump {
     thread: JoinHandle<OutputSummary>,
-    /// `None` when no more pipes come.
-    more: Option<Sender<Vec<Pipe>>>,
+    /// `None` when no more comes.
+    more: Option<Sender<Message>>,
     /// A byte says that there is something to look at, its end that there is nothing any more.
     stop: PipeWriter,
+}
+
+/// What the thread is told later.
+#[derive(Debug)]
+enum Message {
+    /// The pipes of a worker that was started again.
+    Pipes(Vec<Pipe>),
+    /// A line of the launcher's own for its stderr, with its newline.
+    Line(String),
 }
 
 impl Pump {
@@ -50,6 +59,10 @@ impl Pump {
         events: SyncSender<Event>,
     ) -> Result<Self, LaunchError> {
         let (stopped, stop) = io::pipe().map_err(|source| LaunchError::Watch { source })?;
+        // Where it is full the thread has yet to look, and whoever calls must not wait for that.
+        rustix::io::ioctl_fionbio(&stop, true).map_err(|error| LaunchError::Watch {
+            source: error.into(),
+        })?;
         let (more, coming) = channel();
         let thread = thread::Builder::new()
             .name("launch output".to_owned())
@@ -67,14 +80,24 @@ impl Pump {
 
     /// Reads the output of another worker, too.
     pub(crate) fn add(&mut self, pipes: Vec<Pipe>) {
+        self.send(Message::Pipes(pipes));
+    }
+
+    /// Writes a line of the launcher's own to its stderr, with its newline: by the thread, so that
+    /// nobody else waits for whoever reads it. Nothing after [`Pump::close`].
+    pub(crate) fn tell(&mut self, line: String) {
+        self.send(Message::Line(line));
+    }
+
+    fn send(&mut self, message: Message) {
         if let Some(more) = &self.more {
-            // A thread that has ended early reads nothing any more.
-            let _ = more.send(pipes);
+            // A thread that has ended early does nothing any more.
+            let _ = more.send(message);
             self.wake();
         }
     }
 
-    /// No more workers come.
+    /// No more workers come, and no more lines.
     pub(crate) fn close(&mut self) {
         if self.more.take().is_some() {
             self.wake();
@@ -110,6 +133,8 @@ pub(crate) struct OutputSummary {
     last_words: Vec<Option<String>>,
     /// Lines of survivors of a failure that were not shown.
     pub(crate) hidden: usize,
+    /// Lines that could not be written, if there are any.
+    pub(crate) lost: Option<LostLines>,
 }
 
 impl OutputSummary {
@@ -132,18 +157,21 @@ struct Pumping {
     sources: Vec<Source>,
     stdout: Sink,
     stderr: Sink,
+    /// It was said that lines are lost.
+    is_loss_told: bool,
     filter: Filter,
     last_words: Vec<Option<String>>,
-    /// `None` when no more come.
-    coming: Option<Receiver<Vec<Pipe>>>,
+    /// `None` when no more comes.
+    coming: Option<Receiver<Message>>,
 }
 
 impl Pumping {
-    fn new(pipes: Vec<Pipe>, workers: usize, shown: Shown, coming: Receiver<Vec<Pipe>>) -> Self {
+    fn new(pipes: Vec<Pipe>, workers: usize, shown: Shown, coming: Receiver<Message>) -> Self {
         let mut pumping = Self {
             sources: Vec::new(),
             stdout: Sink::new(Stream::Stdout),
             stderr: Sink::new(Stream::Stderr),
+            is_loss_told: false,
             filter: Filter::new(shown),
             last_words: vec![None; workers],
             coming: Some(coming),
@@ -189,14 +217,16 @@ impl Pumping {
         OutputSummary {
             last_words: self.last_words,
             hidden: self.filter.hidden,
+            lost: LostLines::of_both(self.stdout.into_lost(), self.stderr.into_lost()),
         }
     }
 
-    /// Takes in the pipes of workers that came later.
+    /// Takes in the pipes of workers that came later, and writes lines of the launcher.
     fn take_in(&mut self) {
         loop {
             match self.coming.as_ref().map(Receiver::try_recv) {
-                Some(Ok(pipes)) => self.add(pipes),
+                Some(Ok(Message::Pipes(pipes))) => self.add(pipes),
+                Some(Ok(Message::Line(line))) => self.write_to(Stream::Stderr, line.as_bytes()),
                 Some(Err(TryRecvError::Disconnected)) => self.coming = None,
                 Some(Err(TryRecvError::Empty)) | None => return,
             }
@@ -262,9 +292,20 @@ impl Pumping {
 
     fn write(&mut self, from: &Pipe, lines: &[u8]) {
         let lines = self.filter.pass(from.rank, lines);
-        match from.stream {
+        self.write_to(from.stream, lines);
+    }
+
+    /// Writes lines, and says once if some are lost: as soon as that is known.
+    fn write_to(&mut self, stream: Stream, lines: &[u8]) {
+        match stream {
             Stream::Stdout => self.stdout.write(lines),
             Stream::Stderr => self.stderr.write(lines),
+        }
+        let lost = self.stdout.lost().or_else(|| self.stderr.lost());
+        if let Some(LostLines { source, .. }) = lost.filter(|_| !self.is_loss_told) {
+            let told = format!("meshwork run: lines of the workers cannot be written: {source}\n");
+            self.is_loss_told = true;
+            self.stderr.write(told.as_bytes());
         }
     }
 }

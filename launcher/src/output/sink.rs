@@ -1,5 +1,6 @@
 //! The launcher's own stdout and stderr: whole lines, coloured rank prefixes, retries where a
-//! terminal was made non-blocking, and output dropped once its reader is gone.
+//! terminal was made non-blocking, output dropped once its reader is gone, and a count of lines
+//! that were lost for another reason.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -57,6 +58,22 @@ impl Style {
 pub(super) struct Sink {
     stream: Stream,
     closed: bool,
+    lost: Option<LostLines>,
+}
+
+/// Lines that could not be written though somebody may read them, as on a full disk.
+#[derive(Debug)]
+pub(crate) struct LostLines {
+    pub(crate) lines: usize,
+    /// Why the first of them was not.
+    pub(crate) source: io::Error,
+}
+
+/// What was not written, and why.
+#[derive(Debug)]
+struct Unwritten<'a> {
+    bytes: &'a [u8],
+    error: io::Error,
 }
 
 impl Sink {
@@ -64,6 +81,7 @@ impl Sink {
         Self {
             stream,
             closed: false,
+            lost: None,
         }
     }
 
@@ -76,39 +94,122 @@ impl Sink {
             // What this process has printed before stands before.
             Stream::Stdout => {
                 let mut stdout = io::stdout().lock();
-                stdout
-                    .flush()
-                    .and_then(|()| write_all(stdout.as_fd(), lines))
+                match stdout.flush() {
+                    Ok(()) => write_all(stdout.as_fd(), lines),
+                    Err(error) => Err(Unwritten {
+                        bytes: lines,
+                        error,
+                    }),
+                }
             }
             Stream::Stderr => write_all(io::stderr().lock().as_fd(), lines),
         };
-        self.closed = written.is_err();
+        if let Err(unwritten) = written {
+            self.fail(unwritten);
+        }
+    }
+
+    /// Whoever has closed the stream does not want the lines. Anything else may pass, as when
+    /// somebody makes room on the disk.
+    fn fail(&mut self, Unwritten { bytes, error }: Unwritten<'_>) {
+        if let Some(Errno::PIPE | Errno::BADF) = Errno::from_io_error(&error) {
+            self.closed = true;
+            return;
+        }
+        let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+        let lost = self.lost.get_or_insert(LostLines {
+            lines: 0,
+            source: error,
+        });
+        lost.lines += lines;
+    }
+
+    pub(super) fn lost(&self) -> Option<&LostLines> {
+        self.lost.as_ref()
+    }
+
+    pub(super) fn into_lost(self) -> Option<LostLines> {
+        self.lost
+    }
+}
+
+impl LostLines {
+    /// Those of both streams.
+    pub(super) fn of_both(stdout: Option<Self>, stderr: Option<Self>) -> Option<Self> {
+        match (stdout, stderr) {
+            (Some(one), Some(other)) => Some(Self {
+                lines: one.lines + other.lines,
+                source: one.source,
+            }),
+            (one, None) | (None, one) => one,
+        }
     }
 }
 
 /// As [`Write::write_all`], and also where another process has made the stream non-blocking, as one
 /// that shares a terminal may.
-fn write_all(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+fn write_all<'a>(stream: BorrowedFd<'_>, mut bytes: &'a [u8]) -> Result<(), Unwritten<'a>> {
     while !bytes.is_empty() {
-        match rustix::io::write(stream, bytes) {
+        let written = match rustix::io::write(stream, bytes) {
+            Err(Errno::AGAIN) => await_room(stream).map(|()| 0),
+            written => written,
+        };
+        match written {
             Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => {
-                let mut writable = [PollFd::from_borrowed_fd(stream, PollFlags::OUT)];
-                match poll(&mut writable, None) {
-                    Ok(_) | Err(Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
+            Err(error) => {
+                let error = error.into();
+                return Err(Unwritten { bytes, error });
             }
-            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
 }
 
+fn await_room(stream: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut writable = [PollFd::from_borrowed_fd(stream, PollFlags::OUT)];
+    poll(&mut writable, None).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn failed(sink: &mut Sink, bytes: &[u8], error: Errno) {
+        let error = error.into();
+        sink.fail(Unwritten { bytes, error });
+    }
+
+    #[test]
+    fn lines_are_counted_that_find_no_room_and_dropped_once_nobody_reads() {
+        let mut sink = Sink::new(Stream::Stdout);
+        failed(&mut sink, b"e\nwhole\n", Errno::NOSPC);
+        failed(&mut sink, b"one\n", Errno::IO);
+        assert!(!sink.closed);
+        let lost = sink.lost().unwrap();
+        assert_eq!(lost.lines, 3);
+        assert_eq!(Errno::from_io_error(&lost.source), Some(Errno::NOSPC));
+        for gone in [Errno::PIPE, Errno::BADF] {
+            let mut other = Sink::new(Stream::Stderr);
+            failed(&mut other, b"one\n", gone);
+            assert!(other.closed && other.lost().is_none());
+        }
+        let mut other = Sink::new(Stream::Stderr);
+        failed(&mut other, b"one\n", Errno::IO);
+        let both = LostLines::of_both(sink.into_lost(), other.into_lost()).unwrap();
+        assert_eq!(both.lines, 4);
+        assert_eq!(Errno::from_io_error(&both.source), Some(Errno::NOSPC));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_leaves_what_was_not_written() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let full = full.unwrap();
+        let unwritten = write_all(full.as_fd(), b"one\n").unwrap_err();
+        assert_eq!(unwritten.bytes, b"one\n");
+        assert_eq!(unwritten.error.kind(), io::ErrorKind::StorageFull);
+    }
 
     #[test]
     fn prefixes_of_one_run_are_equally_wide() {

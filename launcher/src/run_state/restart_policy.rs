@@ -1,5 +1,6 @@
 //! Restarts in elastic runs: exponential backoff, the limit on restarts in a row, and when too few
-//! workers are left. Exit status 75 says that the job was saved and ends the run.
+//! workers are left. Exit status 0 says that the job is done and ends restarts, 75 that it was
+//! saved and ends the run.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,8 @@ pub(super) struct RestartPolicy {
     places: Vec<Place>,
     /// A worker has succeeded: the job is done, and none is restarted any more.
     done: bool,
+    /// The first failure after that.
+    failed_after: Option<(Rank, WorkerEnd)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +57,8 @@ pub(crate) enum RestartDecision {
     },
     /// It was started again as often as it may be.
     GivenUp { restarts: u32 },
+    /// Another has ended well before.
+    JobDone,
 }
 
 /// The effect of a worker's exit on the run.
@@ -77,6 +82,7 @@ impl RestartPolicy {
             elastic,
             places: vec![place; workers],
             done: false,
+            failed_after: None,
         }
     }
 
@@ -86,14 +92,23 @@ impl RestartPolicy {
             return ExitEffect::Fatal;
         };
         place.end = Some(end);
-        if end == SAVED || end == MISCONFIGURED {
+        if end == WorkerEnd::SAVED || end == MISCONFIGURED {
             return ExitEffect::Fatal;
         }
-        self.done |= end.is_success();
-        if self.done {
+        if end.is_success() {
             place.state = State::Gone;
+            self.done = true;
             self.stop();
             return ExitEffect::Tolerated(None);
+        }
+        if self.done {
+            place.state = State::Gone;
+            self.failed_after.get_or_insert((rank, end));
+            return ExitEffect::Tolerated(Some(RestartEvent {
+                rank,
+                end,
+                decision: RestartDecision::JobDone,
+            }));
         }
         let lived_long = matches!(place.state, State::Running { since: Some(since) }
             if now.saturating_duration_since(since) >= LONG);
@@ -173,6 +188,22 @@ impl RestartPolicy {
         })
     }
 
+    /// How many workers have to succeed.
+    pub(super) fn least(&self) -> usize {
+        self.elastic.least
+    }
+
+    /// Who is named where too few have succeeded: who failed first once the job was done, or else
+    /// one that was to be started again then.
+    pub(super) fn blamed(&self) -> Option<(Rank, WorkerEnd)> {
+        let mut places = Rank::all(u32::MAX).zip(&self.places);
+        let failed = |(rank, place): (Rank, &Place)| {
+            let end = place.end.filter(|end| !end.is_success())?;
+            Some((rank, end))
+        };
+        self.failed_after.or_else(|| places.find_map(failed))
+    }
+
     fn left(&self) -> usize {
         let places = self.places.iter();
         places.filter(|place| place.state != State::Gone).count()
@@ -185,9 +216,6 @@ fn pause(in_a_row: u32) -> Duration {
     SHORTEST.saturating_mul(doubled).min(LONGEST)
 }
 
-/// The exit status of a worker that has saved the state of the job for a later run; it speaks for
-/// all.
-const SAVED: WorkerEnd = WorkerEnd::Exited { status: 75 };
 /// Who cannot begin before somebody changes its configuration would fail again.
 const MISCONFIGURED: WorkerEnd = WorkerEnd::Exited {
     status: Error::EXIT_CONFIG,
@@ -284,12 +312,21 @@ mod tests {
             ExitEffect::Tolerated(None)
         );
         assert_eq!(restart_policy.due(now + LONGEST), []);
+        // Who was to be started again is named only as long as nobody has failed since.
+        assert_eq!(restart_policy.blamed(), Some((Rank::new(1), KILLED)));
+        let told = RestartEvent {
+            rank: Rank::new(2),
+            end: KILLED,
+            decision: RestartDecision::JobDone,
+        };
         assert_eq!(
             restart_policy.ended(now, Rank::new(2), KILLED),
-            ExitEffect::Tolerated(None)
+            ExitEffect::Tolerated(Some(told))
         );
         assert_eq!(restart_policy.shortage(), None);
+        assert_eq!(restart_policy.blamed(), Some((Rank::new(2), KILLED)));
         let mut other = self::restart_policy(2, 3, 9);
-        assert_eq!(other.ended(now, Rank::CHIEF, SAVED), ExitEffect::Fatal);
+        let saved = other.ended(now, Rank::CHIEF, WorkerEnd::SAVED);
+        assert_eq!(saved, ExitEffect::Fatal);
     }
 }

@@ -10,6 +10,7 @@ const KILLED: WorkerEnd = WorkerEnd::Killed {
 const INTERRUPT: Signal = Signal::INTERRUPT;
 const TERMINATE: Signal = Signal::TERMINATE;
 const OK: WorkerEnd = exited(0);
+const SAVED: WorkerEnd = WorkerEnd::SAVED;
 
 const fn exited(status: u8) -> WorkerEnd {
     WorkerEnd::Exited { status }
@@ -192,6 +193,36 @@ fn a_second_interrupt_kills_at_once_whichever_it_is() {
 }
 
 #[test]
+fn workers_that_save_the_job_after_sigterm_alone_end_it_with_their_status() {
+    let ended = |signal: Signal, ends: &[(u32, WorkerEnd)]| {
+        let mut trials = [Trial::of(2), Trial::elastic(2, 1, 5)];
+        trials.each_mut().map(|trial| {
+            trial.signalled(1.0, signal);
+            trial.ended(1.1, ends);
+            assert!(trial.run_state.is_over());
+            let outcome = trial.run_state.outcome(OutputSummary::default());
+            assert!(matches!(outcome, Outcome::Interrupted(_)), "{outcome:?}");
+            outcome.exit_code()
+        })
+    };
+    for all in [[(0, SAVED), (1, SAVED)], [(0, SAVED), (1, OK)]] {
+        assert_eq!(ended(TERMINATE, &all), [75, 75]);
+        assert_eq!(ended(INTERRUPT, &all), [130, 130]);
+    }
+    for other in [exited(1), KILLED] {
+        assert_eq!(ended(TERMINATE, &[(0, SAVED), (1, other)]), [143, 143]);
+    }
+    let mut late = Trial::of(2);
+    late.signalled(1.0, TERMINATE);
+    late.ended(2.0, &[(0, SAVED)]);
+    assert_eq!(late.tick(6.0), [Step::Kill]);
+    // It may have been done just then.
+    late.ended(6.1, &[(1, SAVED)]);
+    let outcome = late.run_state.outcome(OutputSummary::default());
+    assert_eq!(outcome.exit_code(), 143);
+}
+
+#[test]
 fn workers_that_all_follow_an_interrupt_with_status_0_succeed() {
     let mut trial = Trial::of(2);
     trial.signalled(1.0, TERMINATE);
@@ -248,6 +279,53 @@ fn in_an_elastic_run_a_worker_that_fails_is_started_again() {
         trial.run_state.outcome(OutputSummary::default()),
         Outcome::Succeeded
     );
+}
+
+#[test]
+fn once_one_has_succeeded_each_failure_is_told_and_as_many_have_to_succeed_as_the_run_needs() {
+    let told = |steps: &[Step], rank: u32| {
+        let done = RestartDecision::JobDone;
+        matches!(steps, [Step::Tell(event)]
+            if (event.rank, event.decision) == (Rank::new(rank), done))
+    };
+    let mut trial = Trial::elastic(3, 2, 5);
+    assert_eq!(trial.ended(1.0, &[(1, OK)]), []);
+    assert!(told(&trial.ended(2.0, &[(0, exited(1))]), 0));
+    assert!(told(&trial.ended(3.0, &[(2, KILLED)]), 2));
+    let failure = trial.failure();
+    assert_eq!((failure.rank().number(), failure.end()), (0, exited(1)));
+    assert_eq!(failure.others(), 0, "nobody was ended");
+
+    // One that came too late, and failed for that.
+    let mut trial = Trial::elastic(3, 2, 5);
+    trial.ended(1.0, &[(2, KILLED)]);
+    assert_eq!(trial.tick(1.1), [Step::Restart(Rank::new(2), 1)]);
+    trial.ended(2.0, &[(0, OK), (1, OK)]);
+    assert!(told(&trial.ended(2.1, &[(2, exited(1))]), 2));
+    assert!(trial.run_state.is_over());
+    assert_eq!(
+        trial.run_state.outcome(OutputSummary::default()),
+        Outcome::Succeeded
+    );
+
+    // One that was to be started again when the other ended.
+    let mut trial = Trial::elastic(2, 2, 5);
+    trial.ended(1.0, &[(1, KILLED)]);
+    trial.ended(1.05, &[(0, OK)]);
+    assert_eq!(trial.failure().rank().number(), 1);
+}
+
+#[test]
+fn an_elastic_run_that_is_interrupted_needs_as_many_successes_as_ever() {
+    for (least, code) in [(1, 0), (2, 143)] {
+        let mut trial = Trial::elastic(2, least, 5);
+        trial.ended(1.0, &[(1, KILLED)]);
+        trial.signalled(1.05, TERMINATE);
+        trial.ended(1.1, &[(0, OK)]);
+        assert!(trial.run_state.is_over());
+        let outcome = trial.run_state.outcome(OutputSummary::default());
+        assert_eq!(outcome.exit_code(), code);
+    }
 }
 
 #[test]

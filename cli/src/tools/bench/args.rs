@@ -7,7 +7,7 @@ use std::num::{NonZeroU8, NonZeroUsize};
 use std::thread;
 
 use clap::{Args, ValueEnum};
-use meshwork_collectives::schedule::Collective;
+use meshwork_collectives::schedule::{Collective, Hosts};
 use meshwork_collectives::{
     Communication, Compression, ConfigError, Congestion, DataTransport, Network, Rank, Rounding,
     Transport,
@@ -281,26 +281,57 @@ impl Bench {
         self.rank.ok_or(ArgumentError::Rank)
     }
 
-    /// The name of what is measured, as in the tables of others.
-    pub(crate) fn peer(&self) -> &'static str {
+    /// What ranks of several processes are told of how bytes travel.
+    ///
+    /// # Errors
+    /// For threads, which are all in one process.
+    pub(crate) fn transport_of_processes(&self) -> Result<Transport, ArgumentError> {
+        match self.transport {
+            TransportArg::Quic => Ok(Transport::Quic),
+            TransportArg::Shm => Ok(Transport::Auto),
+            TransportArg::Local => Err(ArgumentError::Threads),
+        }
+    }
+
+    /// The name of what is measured among ranks on these hosts, as in the tables of others.
+    pub(crate) fn peer(&self, hosts: &Hosts) -> &'static str {
         match (self.transport, self.buffers()) {
-            (TransportArg::Shm, Buffers::Registered) => "meshwork-shm-registered",
-            (TransportArg::Shm, Buffers::Private) => "meshwork-shm-private",
-            (TransportArg::Quic, _) => match self.carrier {
+            (TransportArg::Local, _) => "meshwork-local",
+            (TransportArg::Shm, Buffers::Registered) if hosts.count() == 1 => {
+                "meshwork-shm-registered"
+            }
+            (TransportArg::Shm, Buffers::Private) if hosts.count() == 1 => "meshwork-shm-private",
+            (TransportArg::Shm, _) if hosts.count() < hosts.world() && self.may_go_by_host() => {
+                match self.carrier {
+                    DataTransportArg::Quic => "meshwork-quic-hierarchical",
+                    DataTransportArg::Tls => "meshwork-tls-hierarchical",
+                }
+            }
+            (TransportArg::Shm | TransportArg::Quic, _) => match self.carrier {
                 DataTransportArg::Quic => "meshwork-quic",
                 DataTransportArg::Tls => "meshwork-tls",
             },
-            (TransportArg::Local, _) => "meshwork-local",
         }
     }
-}
 
-impl TransportArg {
-    pub(crate) fn transport(self) -> Transport {
-        match self {
-            Self::Quic => Transport::Quic,
-            Self::Shm | Self::Local => Transport::Auto,
-        }
+    /// Whether the operation goes through memory inside hosts, where there are several of which one
+    /// has several ranks; `auto` does so for long buffers at least.
+    fn may_go_by_host(&self) -> bool {
+        let by_host = match (self.algorithm, self.operation) {
+            (_, Operation::SendRecv) | (Algorithm::Auto, Operation::AllToAll) => false,
+            (Algorithm::Auto | Algorithm::Hierarchical, _) => true,
+            (
+                Algorithm::Ring
+                | Algorithm::Tree
+                | Algorithm::OneShot
+                | Algorithm::Direct
+                | Algorithm::Halving
+                | Algorithm::Knomial
+                | Algorithm::Reproducible,
+                _,
+            ) => false,
+        };
+        by_host && self.compress.is_none()
     }
 }
 
@@ -381,6 +412,10 @@ pub(crate) enum ArgumentError {
     Rank,
     #[error("--compress goes with all-reduce alone")]
     Compress,
+    #[error(
+        "--transport local measures threads of one process: leave out --hosts, or choose shm or quic"
+    )]
+    Threads,
 }
 
 fn ranks(text: &str) -> Result<usize, ArgumentError> {
@@ -444,20 +479,60 @@ mod tests {
 
     #[test]
     fn only_an_all_reduce_is_compressed() {
-        #[derive(Parser)]
-        struct Line {
-            #[command(flatten)]
-            bench: Bench,
-        }
-        let compression = |line: &[&str]| Line::parse_from(line).bench.compression();
-        let int8 = compression(&["bench", "all-reduce", "--compress", "int8"]);
+        let compression = |line: &[&str]| bench(line).compression();
+        let int8 = compression(&["all-reduce", "--compress", "int8"]);
         assert!(matches!(
             int8,
             Ok(Some(Compression::Int8(Rounding::Nearest)))
         ));
-        let refused = compression(&["bench", "broadcast", "--compress", "int8"]);
+        let refused = compression(&["broadcast", "--compress", "int8"]);
         assert!(matches!(refused, Err(ArgumentError::Compress)));
-        assert!(matches!(compression(&["bench", "broadcast"]), Ok(None)));
+        assert!(matches!(compression(&["broadcast"]), Ok(None)));
+    }
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        bench: Bench,
+    }
+
+    fn bench(line: &[&str]) -> Bench {
+        Line::parse_from([&["bench"], line].concat()).bench
+    }
+
+    #[test]
+    fn figures_are_named_by_what_carries_the_bytes_between_these_hosts() {
+        let [one, several, apart] = ["aaaa", "aabb", "abcd"].map(|hosts| Hosts::of(hosts.chars()));
+        for (line, expected) in [
+            (&[][..], ["shm-registered", "quic-hierarchical", "quic"]),
+            (&["--private"], ["shm-private", "quic-hierarchical", "quic"]),
+            (
+                &["--carrier", "tls"],
+                ["shm-registered", "tls-hierarchical", "tls"],
+            ),
+            (&["--transport", "quic"], ["quic"; 3]),
+            (&["--algorithm", "ring"], ["shm-registered", "quic", "quic"]),
+            (&["all-to-all"], ["shm-registered", "quic", "quic"]),
+            (&["--compress", "int8"], ["shm-registered", "quic", "quic"]),
+            (
+                &["all-to-all", "--algorithm", "hierarchical"],
+                ["shm-registered", "quic-hierarchical", "quic"],
+            ),
+            (&["--transport", "local"], ["local"; 3]),
+        ] {
+            let bench = bench(line);
+            let found = [&one, &several, &apart].map(|hosts| bench.peer(hosts));
+            let expected = expected.map(|name| format!("meshwork-{name}"));
+            assert_eq!(found, expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn threads_are_not_measured_between_processes() {
+        let transport = |name| bench(&["--transport", name]).transport_of_processes();
+        assert!(matches!(transport("shm"), Ok(Transport::Auto)));
+        assert!(matches!(transport("quic"), Ok(Transport::Quic)));
+        assert!(matches!(transport("local"), Err(ArgumentError::Threads)));
     }
 
     #[test]

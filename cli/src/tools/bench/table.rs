@@ -7,15 +7,14 @@ use meshwork_collectives::MeasuredLinks;
 use super::args::Bench;
 use super::measure::Row;
 
-pub(super) fn head(out: &mut dyn Write, wanted: &Bench) -> io::Result<()> {
+pub(super) fn head(out: &mut dyn Write, wanted: &Bench, peer: &str) -> io::Result<()> {
     if wanted.prints_csv() {
         return writeln!(out, "peer,op,ranks,bytes,median_us,algbw_GBps,busbw_GBps");
     }
     writeln!(
         out,
-        "{} of f32 by {}, times of the slowest rank; GB = 1e9 bytes",
-        wanted.operation().name(),
-        wanted.peer()
+        "{} of f32 by {peer}, times of the slowest rank; GB = 1e9 bytes",
+        wanted.operation().name()
     )?;
     writeln!(
         out,
@@ -49,7 +48,7 @@ pub(super) fn foot(out: &mut dyn Write, wanted: &Bench, connections: u64) -> io:
     }
 }
 
-pub(super) fn row(out: &mut dyn Write, wanted: &Bench, row: &Row) -> io::Result<()> {
+pub(super) fn row(out: &mut dyn Write, wanted: &Bench, peer: &str, row: &Row) -> io::Result<()> {
     let Row {
         ranks,
         bytes,
@@ -61,7 +60,7 @@ pub(super) fn row(out: &mut dyn Write, wanted: &Bench, row: &Row) -> io::Result<
     let micros = median * 1e6;
     if wanted.prints_csv() {
         let wrong = if errors == 0 { "" } else { "_WRONG" };
-        let (peer, name) = (wanted.peer(), wanted.operation().name());
+        let name = wanted.operation().name();
         return writeln!(
             out,
             "{peer},{name}{wrong},{ranks},{bytes},{micros:.3},{algorithm:.4},{bus:.4}"

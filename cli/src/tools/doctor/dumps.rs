@@ -60,8 +60,14 @@ fn failing(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> Doctor
 
 /// What was found, in lines.
 pub(super) fn text(found: &Diagnosis) -> String {
-    let mut text = format!("{}\n  {}\n", found.cause(), found.cause().remedy());
-    for line in found.evidence() {
+    let cause = found.cause();
+    lines(&cause.to_string(), cause.remedy(), found.evidence())
+}
+
+/// A cause, what to do about it, and what shows it.
+pub(super) fn lines(cause: &str, remedy: &str, evidence: &[String]) -> String {
+    let mut text = format!("{cause}\n  {remedy}\n");
+    for line in evidence {
         text += &format!("  - {line}\n");
     }
     text

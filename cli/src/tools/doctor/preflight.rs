@@ -10,14 +10,17 @@ use meshwork_collectives::{DataTransport, Group, GroupConfig, JobIdentity, Rank}
 use meshwork_launcher::{Launch, Outcome, Output};
 use serde_json::json;
 
-use super::{Doctor, DoctorError};
+use super::{Doctor, DoctorError, PROBLEMS};
 use crate::tools::placement::placement;
 use findings::{Finding, Level, findings};
 use pairs::RankPair;
 
 /// The result of the preflight checks, as text, and whether a job could begin.
+#[derive(Debug)]
 pub(super) struct Checkup {
     pub(super) text: String,
+    /// For standard error: what one rank says may be JSON, which no other may break.
+    pub(super) aside: String,
     pub(super) healthy: bool,
 }
 
@@ -43,18 +46,38 @@ pub(super) fn run(wanted: &Doctor) -> Result<Checkup, DoctorError> {
         }
     };
     let found = findings(&facts, &pairs);
-    let healthy = found.iter().all(|finding| finding.level < Level::Problem);
-    // Of ranks that were started here, one speaks for all.
-    let silent = wanted.worker && rank != Rank::CHIEF;
+    if wanted.worker && rank != Rank::CHIEF {
+        return Ok(Checkup::aside(found));
+    }
     let text = match wanted.json {
-        _ if silent => String::new(),
         true => as_json(&found, &pairs),
         false => as_text(&found, &pairs),
     };
-    Ok(Checkup { text, healthy })
+    Ok(Checkup {
+        text,
+        aside: String::new(),
+        healthy: found.iter().all(is_harmless),
+    })
 }
 
-/// Starts this program once for each rank; the chief prints.
+impl Checkup {
+    /// Of ranks that were started here, one speaks for all, but each of its own problems.
+    fn aside(found: Vec<Finding>) -> Self {
+        let problems = found.into_iter().filter(|finding| !is_harmless(finding));
+        let problems: Vec<Finding> = problems.collect();
+        Self {
+            text: String::new(),
+            aside: as_text(&problems, &[]),
+            healthy: problems.is_empty(),
+        }
+    }
+}
+
+fn is_harmless(finding: &Finding) -> bool {
+    finding.level < Level::Problem
+}
+
+/// Starts this program once for each rank; the chief prints, and whoever has a problem.
 fn start_all(wanted: &Doctor, ranks: usize) -> Result<Checkup, DoctorError> {
     let this = std::env::current_exe()?;
     let mut arguments = vec!["doctor".to_owned(), "--worker".to_owned()];
@@ -65,9 +88,21 @@ fn start_all(wanted: &Doctor, ranks: usize) -> Result<Checkup, DoctorError> {
         .workers(ranks)?
         .output(Output::ChiefInherits)
         .run()?;
+    judged(outcome)
+}
+
+/// What the ranks that were started here have come to: who has a problem has said so, and anything
+/// else is no finding.
+fn judged(outcome: Outcome) -> Result<Checkup, DoctorError> {
+    let healthy = match outcome {
+        Outcome::Succeeded => true,
+        Outcome::Failed(failure) if failure.end().exit_code() == PROBLEMS => false,
+        outcome => return Err(DoctorError::Ranks { outcome }),
+    };
     Ok(Checkup {
         text: String::new(),
-        healthy: outcome == Outcome::Succeeded,
+        aside: String::new(),
+        healthy,
     })
 }
 
@@ -159,4 +194,47 @@ fn as_json(found: &[Finding], pairs: &[RankPair]) -> String {
         "pairs": pairs.collect::<Vec<_>>(),
     });
     format!("{value}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_were_killed_or_could_not_run_are_no_finding() {
+        let judged = |script: &str| {
+            let launch = Launch::new("sh").args(["-c", script]);
+            judged(launch.run().unwrap())
+        };
+        assert!(judged("exit 0").unwrap().healthy);
+        assert!(!judged("exit 1").unwrap().healthy);
+        for (script, code, told) in [
+            ("exit 3", 3, "rank 0 failed: exit status 3"),
+            ("kill -9 $$", 137, "rank 0 failed: killed by signal 9"),
+        ] {
+            let error = judged(script).unwrap_err();
+            assert_eq!(error.exit_code(), code);
+            let text = error.to_string();
+            assert!(text.contains(told), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rank_that_leaves_it_to_another_to_speak_says_what_is_wrong_with_it() {
+        let finding = |level, what: &str| Finding {
+            level,
+            subject: "port",
+            what: what.to_owned(),
+            remedy: Some("free it".to_owned()),
+        };
+        let well = Checkup::aside(vec![finding(Level::Warning, "slow")]);
+        assert!(well.healthy && well.aside.is_empty());
+        let ill = vec![
+            finding(Level::Fine, "fast"),
+            finding(Level::Problem, "taken"),
+        ];
+        let ill = Checkup::aside(ill);
+        assert!(!ill.healthy && ill.text.is_empty());
+        assert_eq!(ill.aside, "problem  taken\n         free it\n");
+    }
 }
