@@ -65,14 +65,16 @@ impl CudaAccelerator {
 
     /// Memory of another library as a buffer of `device`, without a copy: work on it waits for what
     /// the other library has queued so far, and what that queues after the buffer was dropped waits
-    /// for the work on it. It is neither counted against the device's limit nor among
-    /// [live buffers](LiveBuffers).
+    /// for the work on it. Where the library works by the stream of each thread, this is to be
+    /// called on the thread that has queued the work. The memory is neither counted against the
+    /// device's limit nor among [live buffers](LiveBuffers).
     ///
     /// # Errors
     /// What is no memory of the device's GPU, or belongs to another
     /// ([`Error::NotOnGpu`](crate::Error::NotOnGpu),
     /// [`Error::OnOtherGpu`](crate::Error::OnOtherGpu)), less than so many elements
-    /// ([`Error::BeyondAllocation`](crate::Error::BeyondAllocation)), and failures of the driver.
+    /// ([`Error::BeyondAllocation`](crate::Error::BeyondAllocation)), an address between elements
+    /// ([`Error::Misaligned`](crate::Error::Misaligned)), and failures of the driver.
     pub fn borrow(
         &self,
         device: DeviceId,

@@ -152,7 +152,8 @@ fn count_of([outer, len, inner]: [usize; 3]) -> Result<usize, Error> {
 
 /// Copies elements from places of one buffer to places of another, of which there are some.
 fn place(axes: Axes, from: &CudaBuffer, into: &CudaBuffer) -> Result<(), Error> {
-    let (axes, width) = axes.widened(Width::of(from.element_type()));
+    let aligned = from.alignment().min(into.alignment());
+    let (axes, width) = axes.widened(Width::of(from.element_type()), aligned);
     let reach = axes.reach().map(|elements| elements * width.bytes());
     let first = axes.first().map(|elements| elements * width.bytes());
     let (Some(source), Some(target)) = (

@@ -16,9 +16,12 @@ use crate::sys::memory::{Memory, Part};
 pub struct CudaBuffer {
     element: ElementType,
     len: usize,
-    /// `None` for nothing: the driver does not allocate that.
-    memory: Option<Memory>,
+    /// `None` for nothing: the driver does not allocate that. Shared with a communicator that may
+    /// still work on it.
+    memory: Option<Arc<Memory>>,
     logical: Arc<LogicalDevice>,
+    /// Counts the buffers of the device, from 1.
+    number: u64,
     /// `None` for what is borrowed.
     _reservation: Option<MemoryReservation>,
 }
@@ -44,10 +47,12 @@ impl CudaBuffer {
         element: ElementType,
         len: usize,
     ) -> Result<Self, Error> {
-        let buffer = Self::unwritten(logical, element, len)?;
+        let mut buffer = Self::unwritten(logical, element, len)?;
         if let Some(memory) = buffer.memory() {
             let zeroed = memory.whole().zero();
             zeroed.map_err(|failure| failure.on(logical.id))?;
+            // Who has caught up with this number has caught up with the zeros.
+            buffer.number = logical.next_buffer();
         }
         Ok(buffer)
     }
@@ -69,7 +74,7 @@ impl CudaBuffer {
             _ => {
                 let memory = Memory::allocate(logical.stream.clone(), bytes);
                 let memory = memory.map_err(|failure| failure.on(logical.id))?;
-                Some(memory.ok_or_else(refused)?)
+                Some(Arc::new(memory.ok_or_else(refused)?))
             }
         };
         Ok(Self {
@@ -77,6 +82,7 @@ impl CudaBuffer {
             len,
             memory,
             logical: logical.clone(),
+            number: logical.next_buffer(),
             _reservation: Some(reservation),
         })
     }
@@ -93,7 +99,8 @@ impl CudaBuffer {
             0 => None,
             _ => {
                 external.check(logical.stream.gpu(), bytes as u64)?;
-                Some(Memory::borrow(logical.stream.clone(), external, bytes)?)
+                let memory = Memory::borrow(logical.stream.clone(), external, bytes)?;
+                Some(Arc::new(memory))
             }
         };
         Ok(Self {
@@ -101,6 +108,7 @@ impl CudaBuffer {
             len,
             memory,
             logical: logical.clone(),
+            number: logical.next_buffer(),
             _reservation: None,
         })
     }
@@ -110,14 +118,29 @@ impl CudaBuffer {
         &self.logical
     }
 
+    /// Which of the device's buffers it is, in the order in which they were made.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Its memory, `None` if it holds nothing.
     pub(crate) fn memory(&self) -> Option<&Memory> {
-        self.memory.as_ref()
+        self.memory.as_deref()
+    }
+
+    /// The same, for who may need it longer than the buffer is there.
+    pub(crate) fn shared_memory(&self) -> Option<Arc<Memory>> {
+        self.memory.clone()
     }
 
     /// All bytes, `None` if there are none.
     pub(crate) fn whole(&self) -> Option<Part<'_>> {
         self.memory().map(Memory::whole)
+    }
+
+    /// The bytes that its address is a multiple of, see [`Memory::alignment`].
+    pub(crate) fn alignment(&self) -> usize {
+        self.memory().map_or(1, Memory::alignment)
     }
 
     /// Refuses another buffer that is on another device, or has elements of another type.
@@ -152,7 +175,7 @@ impl CudaBuffer {
 
     /// The bytes of `len` elements from `start` on, `None` if that is empty or out of range.
     pub(crate) fn part(&self, start: usize, len: usize) -> Option<Part<'_>> {
-        let memory = self.memory.as_ref().filter(|_| len > 0)?;
+        let memory = self.memory().filter(|_| len > 0)?;
         let size = self.element.size();
         let part = memory.part(start * size, len * size);
         Some(part.expect("a part that the caller has checked"))

@@ -1,6 +1,6 @@
-//! The on-disk cache of compiled kernels (cubin), keyed by source hash, architecture and NVRTC
-//! version. `files` reads and writes entries atomically, `access` refuses folders and files that
-//! other users could have written.
+//! The on-disk cache of compiled kernels (cubin), keyed by the hash of source and options, by
+//! architecture and NVRTC version. `files` reads and writes entries atomically, `access` refuses
+//! folders and files that other users could have written.
 
 mod access;
 mod files;
@@ -9,19 +9,21 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::{env, io};
 
-use ring::digest::{SHA256, digest};
+use ring::digest::{Context, SHA256};
 
 use crate::compiler::Compiler;
 use crate::kernels::SOURCE;
+use crate::sys::compiler::OPTIONS;
 use crate::target::{Capability, Target};
 use crate::{Error, Libraries};
 
 /// A folder that keeps compiled kernels, so that a process begins without compiling.
 ///
-/// A file is named by what it was made from: the hash of the source, the architecture and the
-/// version of NVRTC; so nothing is ever stale. It is written beside its place and moved there, and
-/// carries a hash of its name and content, so half a file is never loaded. A folder that cannot be
-/// written to costs the time to compile, and nothing else.
+/// A file is named by what it was made from: the hash of the source and of the compiler's options,
+/// the architecture and the version of NVRTC. That version has no patch level, so what one release
+/// has made is taken by the next with the same two numbers. A file is written beside its place and
+/// moved there, and carries a hash of its name and content, so half a file is never loaded. A
+/// folder that cannot be written to costs the time to compile, and nothing else.
 ///
 /// Kernels are code, so a folder is made for its owner alone, and one that another user owns or may
 /// write to, root excepted, is as good as none; the same goes for each file. Links in the place of
@@ -118,10 +120,43 @@ impl KernelCache {
     }
 
     fn file(&self, compiler: &Compiler, target: Target) -> Option<PathBuf> {
-        let hash = digest(&SHA256, SOURCE.as_bytes());
-        let source = hash.as_ref().iter().take(16);
-        let source: String = source.map(|byte| format!("{byte:02x}")).collect();
+        let source = hash_of(SOURCE, &OPTIONS);
         let name = format!("{source}-{target}-nvrtc-{}.kernels", compiler.version());
         Some(self.folder.as_ref()?.join(name))
+    }
+}
+
+/// What tells a source, and how it is compiled, from others.
+fn hash_of(source: &str, options: &[&str]) -> String {
+    let mut context = Context::new(&SHA256);
+    for part in std::iter::once(&source).chain(options) {
+        context.update(part.as_bytes());
+        // No part has one, so none goes on in the next.
+        context.update(&[0]);
+    }
+    let hash = context.finish();
+    let bytes = hash.as_ref().iter().take(16);
+    bytes.map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_of_another_source_or_by_other_options_are_others() {
+        let names = [
+            hash_of("a", &["b", "c"]),
+            hash_of("a", &["b"]),
+            hash_of("a", &["bc"]),
+            hash_of("ab", &["c"]),
+            hash_of(SOURCE, &OPTIONS),
+            hash_of(SOURCE, &OPTIONS[1..]),
+        ];
+        for (place, name) in names.iter().enumerate() {
+            assert_eq!(name.len(), 32);
+            assert!(!names[..place].contains(name), "{place}");
+        }
+        assert_eq!(hash_of("a", &["b"]), names[1]);
     }
 }

@@ -21,13 +21,19 @@ use crate::device::LogicalDevice;
 use crate::error::{Error, Failure};
 use crate::nccl::{Nccl, NcclRank};
 use crate::sys::collectives::Comm;
+use crate::sys::memory::Memory;
 
 /// A rank of a communicator of NCCL, on one device.
 ///
 /// Operations are put into the device's stream, in order with everything else that is asked of it,
 /// and return when NCCL has taken them in, which its deadline bounds. [`wait`](Self::wait) bounds
 /// the rest: call it before anything that waits for the device without a deadline, such as a
-/// download.
+/// download. On a GPU without pools of memory dropping any of its buffers does, and so does giving
+/// back what another library works on by `CU_STREAM_PER_THREAD`.
+///
+/// Memory stays while NCCL may still put work on it into the stream: until an operation was taken
+/// in, and as long as the communicator where it was not. Without pools it stays until the operation
+/// is done.
 ///
 /// After a failure or a missed deadline all calls are [`Error::Broken`], and what was put into the
 /// stream may still wait there for other ranks. Dropping the communicator aborts it and so frees
@@ -43,6 +49,8 @@ pub struct Communicator {
     /// What operations under way work on besides; freed behind the communicator, if that is
     /// aborted.
     wide: Vec<Arc<CudaBuffer>>,
+    /// The memory of operations that are not over, whoever else has dropped it.
+    held: Vec<Arc<Memory>>,
     /// Whether an operation has failed.
     broken: bool,
     logical: Arc<LogicalDevice>,
@@ -183,7 +191,9 @@ impl Communicator {
         let Some(part) = values.part(0, values.len()) else {
             return Ok(());
         };
-        self.call("send", |comm| comm.exchange(Some((part, to)), None))
+        self.call("send", &[values], |comm| {
+            comm.exchange(Some((part, to)), None)
+        })
     }
 
     /// Replaces `values` by what the rank `from` sends.
@@ -196,7 +206,9 @@ impl Communicator {
         let Some(part) = values.part(0, values.len()) else {
             return Ok(());
         };
-        self.call("receive", |comm| comm.exchange(None, Some((part, from))))
+        self.call("receive", &[&*values], |comm| {
+            comm.exchange(None, Some((part, from)))
+        })
     }
 
     /// Sends `sent` to the rank `to` and receives `received` from the rank `from`, at once: a ring
@@ -214,9 +226,10 @@ impl Communicator {
         let (to, from) = (self.peer(to)?, self.peer(from)?);
         self.holds(sent)?;
         self.holds(received)?;
+        let buffers = [sent, &*received];
         let sent = sent.part(0, sent.len()).map(|part| (part, to));
         let received = received.part(0, received.len()).map(|part| (part, from));
-        self.call("exchange", |comm| comm.exchange(sent, received))
+        self.call("exchange", &buffers, |comm| comm.exchange(sent, received))
     }
 
     /// Waits until all operations so far are done, on this device.
@@ -237,6 +250,7 @@ impl Communicator {
             })
         })?;
         self.wide.clear();
+        self.held.clear();
         Ok(())
     }
 
@@ -247,7 +261,7 @@ impl Communicator {
     /// [`Error::Call`], [`Error::Deadline`], [`Error::Broken`].
     pub fn split(&mut self, color: Option<u16>, key: u16) -> Result<Option<Self>, Error> {
         let operation = "splitting a communicator";
-        self.call(operation, |comm| {
+        self.call(operation, &[], |comm| {
             comm.split(color.map(i32::from), key.into())
         })?;
         let (logical, timeout) = (self.logical.clone(), self.timeout);
@@ -290,7 +304,7 @@ impl Communicator {
     /// [`Error::Call`], [`Error::Deadline`], [`Error::Broken`]; it is aborted then.
     pub fn leave(mut self) -> Result<(), Error> {
         self.wait()?;
-        self.call("leaving a communicator", Comm::finalize)?;
+        self.call("leaving a communicator", &[], Comm::finalize)?;
         Ok(self.comm.destroy()?)
     }
 
@@ -307,6 +321,7 @@ impl Communicator {
         Ok(Self {
             comm,
             wide: Vec::new(),
+            held: Vec::new(),
             broken: false,
             logical,
             rank,
@@ -320,26 +335,41 @@ impl Communicator {
         self.queue(work, &mut within(self.timeout))
     }
 
-    /// Puts an operation into the stream, and waits until NCCL has taken it in.
+    /// Puts an operation on these buffers into the stream, and waits until NCCL has taken it in.
     fn call(
         &mut self,
         operation: &'static str,
+        buffers: &[&CudaBuffer],
         begin: impl FnOnce(&Comm) -> Result<(), Failure>,
     ) -> Result<(), Error> {
-        self.put(operation, &mut within(self.timeout), begin)
+        self.put(operation, buffers, &mut within(self.timeout), begin)
     }
 
-    /// The same unless `cancel_check` breaks before.
+    /// The same unless `cancel_check` breaks before. What NCCL has not taken in by then it may
+    /// still put into the stream, behind what frees the memory: so that stays.
     fn put(
         &mut self,
         operation: &'static str,
+        buffers: &[&CudaBuffer],
         cancel_check: &mut CancelCheck<'_>,
         begin: impl FnOnce(&Comm) -> Result<(), Failure>,
     ) -> Result<(), Error> {
+        if self.broken {
+            return Err(Error::Broken);
+        }
+        if !self.held.is_empty() && matches!(self.comm.stream().is_done(), Ok(true)) {
+            self.held.clear();
+        }
+        let memories = buffers.iter().filter_map(|buffer| buffer.shared_memory());
+        self.held.extend(memories);
         self.guarded(|comm| {
             begin(comm)?;
             until(cancel_check, operation, || comm.is_ready())
-        })
+        })?;
+        // What is dropped from now on is behind the operation. Where the host would wait for that,
+        // and for ever if another rank does not come, it stays until that is done.
+        self.held.retain(|memory| memory.drops_by_waiting());
+        Ok(())
     }
 
     /// Whether it has failed.
@@ -348,7 +378,7 @@ impl Communicator {
     }
 
     /// Does nothing any more after the first error.
-    fn guarded(&mut self, run: impl FnOnce(&Comm) -> Result<(), Error>) -> Result<(), Error> {
+    fn guarded<T>(&mut self, run: impl FnOnce(&Comm) -> Result<T, Error>) -> Result<T, Error> {
         if self.broken {
             return Err(Error::Broken);
         }

@@ -2,6 +2,7 @@
 
 mod transfer_streams;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use meshwork_accel::{self as accel, DeviceId, ElementType, MemoryBudget};
@@ -24,6 +25,8 @@ pub(crate) struct LogicalDevice {
     pub(crate) stream: Arc<Stream>,
     pub(crate) module: Arc<Module>,
     pub(crate) memory_budget: Arc<MemoryBudget>,
+    /// How many buffers have been made.
+    made: AtomicU64,
     /// Made when they are first needed.
     slots: Mutex<Vec<Slot>>,
     /// Made when memory is first pinned.
@@ -45,6 +48,7 @@ impl LogicalDevice {
             stream,
             module,
             memory_budget: MemoryBudget::new(Some(limit)),
+            made: AtomicU64::new(0),
             slots: Mutex::new(Vec::new()),
             transfer_streams: Mutex::new(None),
             multiplier: Mutex::new(None),
@@ -58,6 +62,16 @@ impl LogicalDevice {
             .memory_budget
             .free()
             .map_or(free, |left| free.min(left)))
+    }
+
+    /// The number of a buffer of which everything so far has been put into the stream.
+    pub(crate) fn next_buffer(&self) -> u64 {
+        self.made.fetch_add(1, Ordering::Release) + 1
+    }
+
+    /// The number of the newest buffer.
+    pub(crate) fn newest_buffer(&self) -> u64 {
+        self.made.load(Ordering::Acquire)
     }
 
     /// Memory that belongs to no buffer and is not counted against the limit.

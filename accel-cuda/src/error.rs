@@ -120,6 +120,18 @@ pub enum Error {
         /// Bytes that there are.
         left: u64,
     },
+    /// Memory that was to be borrowed begins where no element of its type may: GPUs read and write
+    /// elements at multiples of their size only.
+    #[error(
+        "address {address:#x} is no multiple of the {} bytes of {element} elements: lend memory that begins at an element",
+        element.size()
+    )]
+    Misaligned {
+        /// The address.
+        address: u64,
+        /// The type of the elements.
+        element: accel::ElementType,
+    },
     /// A function of a library failed.
     #[error("{function} failed with code {code} ({status})")]
     Call {

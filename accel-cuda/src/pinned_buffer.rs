@@ -51,10 +51,22 @@ impl CudaPinnedBuffer {
             let (left, right) = (self.logical.id, buffer.device());
             return Err(Error::DeviceMismatch { left, right });
         }
-        let len = extent(range, self.pinned.len())?;
-        let elements = len / buffer.element_type().size();
+        let (bytes, element) = (extent(range, self.pinned.len())?, buffer.element_type());
+        if !bytes.is_multiple_of(element.size()) {
+            return Err(Error::PartOfElement { bytes, element });
+        }
+        let elements = bytes / element.size();
         buffer.check_part(at, elements)?;
         Ok(elements)
+    }
+
+    /// Waits for the making of a buffer that is newer than the last that was caught up with: the
+    /// device may still be about to fill it, or to use its memory for what was there before.
+    fn catch_up_with(&mut self, buffer: &CudaBuffer) -> Result<(), Error> {
+        match buffer.number() > self.transfer_streams.caught_up() {
+            true => self.catch_up(),
+            false => Ok(()),
+        }
     }
 }
 
@@ -62,14 +74,11 @@ impl PinnedBuffer for CudaPinnedBuffer {
     type Buffer = CudaBuffer;
 
     fn catch_up(&mut self) -> Result<(), Error> {
-        let Self {
-            transfer_streams,
-            logical,
-            ..
-        } = self;
-        let both = transfer_streams.down.follow(&logical.stream);
-        let both = both.and_then(|()| transfer_streams.up.follow(&logical.stream));
-        both.map_err(|failure| failure.on(logical.id))
+        let newest = self.logical.newest_buffer();
+        let caught_up = self
+            .transfer_streams
+            .catch_up_with(&self.logical.stream, newest);
+        caught_up.map_err(|failure| failure.on(self.logical.id))
     }
 
     fn download(&mut self, from: &CudaBuffer, at: usize, into: Range<usize>) -> Result<(), Error> {
@@ -77,6 +86,7 @@ impl PinnedBuffer for CudaPinnedBuffer {
         let Some(part) = from.part(at, len) else {
             return Ok(());
         };
+        self.catch_up_with(from)?;
         let begun = self.pinned.fetch(part, into, &self.transfer_streams.down);
         begun.map_err(|failure| failure.on(self.logical.id))
     }
@@ -86,6 +96,7 @@ impl PinnedBuffer for CudaPinnedBuffer {
         let Some(part) = to.part(at, len) else {
             return Ok(());
         };
+        self.catch_up_with(to)?;
         let begun = self.pinned.send(from, part, &self.transfer_streams.up);
         begun.map_err(|failure| failure.on(self.logical.id))
     }

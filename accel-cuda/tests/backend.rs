@@ -80,6 +80,27 @@ fn freeing_waits_for_nothing_and_what_is_still_to_be_freed_is_room() {
 }
 
 #[test]
+fn pools_keep_what_is_freed_until_the_last_who_has_opened_them_is_gone() {
+    let fake = Fake::new();
+    let first = fake.open();
+    assert_eq!(fake.count(Count::Keeping), 2);
+    let second = fake.open();
+    drop(first);
+    assert_eq!(fake.count(Count::Keeping), 2);
+    drop(second);
+    assert_eq!(fake.count(Count::Keeping), 0);
+    // Nor does a driver that fails meanwhile leave a pool open.
+    for function in ["cuMemPoolGetAttribute", "cuMemPoolSetAttribute"] {
+        fake.fail(function, 1, 700);
+        assert!(CudaAccelerator::open(&fake.config()).is_err(), "{function}");
+        assert_eq!(fake.count(Count::Keeping), 0, "{function}");
+    }
+    drop(fake.open());
+    assert_eq!(fake.count(Count::Keeping), 0);
+    fake.is_clean();
+}
+
+#[test]
 fn arithmetic_and_arrangement_conform_and_leave_nothing() {
     let fake = Fake::new();
     let accelerator = fake.open();

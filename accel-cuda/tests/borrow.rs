@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use fake::{Count, Fake};
 use meshwork_accel::{
-    Accelerator, DeviceBuffer, DeviceId, ElementType, LiveBuffers, NativeCollectives, ReduceOp,
+    Accelerator, Arrange, DeviceBuffer, DeviceId, ElementType, LiveBuffers, NativeCollectives,
+    ReduceOp, Region,
 };
 use meshwork_accel_cuda::{Communicator, CudaAccelerator, CudaBuffer, Error, Nccl, NcclRank};
 use other::Other;
@@ -80,6 +81,24 @@ fn it_is_worked_on_where_it_lies_between_what_its_owner_has_queued_before_and_af
 }
 
 #[test]
+fn an_owner_that_works_by_the_stream_of_its_thread_has_it_back_from_any_thread() {
+    let fake = Fake::new();
+    let accelerator = fake.open();
+    let other = Other::by_thread(&fake, 0, BYTES);
+    let more = ours(&accelerator, 0x0101_0101);
+    other.set(2);
+    let mut borrowed = borrow(&accelerator, &other);
+    accelerator
+        .reduce(ReduceOp::Sum, &mut borrowed, &more)
+        .expect("alike");
+    let dropped = thread::scope(|scope| scope.spawn(move || drop(borrowed)).join());
+    dropped.expect("it does not panic");
+    assert_eq!(other.read(), [3; BYTES]);
+    drop((more, other, accelerator));
+    fake.is_clean();
+}
+
+#[test]
 fn it_is_uploaded_to_downloaded_and_copied_like_any_other() {
     let fake = Fake::new();
     let accelerator = fake.open();
@@ -97,6 +116,53 @@ fn it_is_uploaded_to_downloaded_and_copied_like_any_other() {
         assert_eq!(values[..10], [0x0505_0505; 10]);
         assert_eq!(values[10..], [0x0101_0101; LEN - 10]);
     }
+}
+
+#[test]
+fn what_begins_at_any_element_is_cut_and_pasted_to_by_moves_that_its_address_allows() {
+    const ROWS: usize = 31;
+    const COLUMNS: usize = 32;
+    let fake = Fake::new();
+    let accelerator = fake.open();
+    let other = Other::by_stream(&fake, 0, BYTES);
+    let before: Vec<u8> = (0_u32..).take(LEN).flat_map(u32::to_le_bytes).collect();
+    other.write(&before);
+    // Rows of 16 bytes, none of which begins at a multiple of that.
+    let part = Region::new(&[ROWS, COLUMNS], &[0..ROWS, 4..8]).expect("inside");
+    let memory = other.lend_from(4, ElementType::U32, ROWS * COLUMNS);
+    let mut borrowed = accelerator
+        .borrow(DeviceId::new(0), memory)
+        .expect("it begins at an element");
+    let mut cut = accelerator.cut(&borrowed, &part).expect("inside");
+    let mut values = vec![0_u32; part.len()];
+    accelerator
+        .download(&cut, 0, &mut values)
+        .expect("equal lengths");
+    let place = |at: usize| at / 4 * COLUMNS + 4 + at % 4;
+    let numbers = (0..part.len()).map(|at| u32::try_from(place(at)).expect("few"));
+    let expected: Vec<u32> = numbers.map(|number| number + 1).collect();
+    assert_eq!(values, expected);
+    accelerator
+        .fill(&mut cut, 0..expected.len(), u32::MAX)
+        .expect("all of it");
+    accelerator
+        .paste(&cut, &mut borrowed, &part)
+        .expect("inside");
+    drop(borrowed);
+    let mut after = before;
+    for at in 0..expected.len() {
+        after[4 + 4 * place(at)..][..4].fill(0xFF);
+    }
+    assert_eq!(other.read(), after);
+    let between = other.lend_from(2, ElementType::U32, 1);
+    let refused = accelerator.borrow(DeviceId::new(0), between).err();
+    let element = ElementType::U32;
+    assert!(
+        matches!(refused, Some(Error::Misaligned { element: found, .. }) if found == element),
+        "{refused:?}"
+    );
+    drop((cut, other, accelerator));
+    fake.is_clean();
 }
 
 /// The sum over two ranks, by this one of them.

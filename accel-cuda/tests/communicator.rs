@@ -10,7 +10,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fake::Fake;
+use fake::{Count, Fake};
 use meshwork_accel::{
     self as accel, Accelerator, CommunicatorId, CommunicatorRank, DeviceCommunicators, DeviceId,
     Element, ReduceOp, conformance, f16,
@@ -406,4 +406,85 @@ fn a_code_of_a_newer_nccl_reaches_the_program_as_the_number_that_it_is() {
         matches!(refused, Some(Error::Call { code: 8000, .. })),
         "{refused:?}"
     );
+}
+
+/// The only rank of a communicator.
+fn alone(fake: &Fake, accelerator: &CudaAccelerator) -> Communicator {
+    let nccl = Nccl::open(&fake.libraries()).expect("it was just compiled");
+    let id = nccl.unique_id().expect("the fake counts");
+    let alone = NcclRank::new(id, 0, 1).expect("one rank");
+    let joined = Communicator::join(&nccl, accelerator, DeviceId::new(0), alone, PATIENCE);
+    joined.expect("nobody else has to")
+}
+
+#[test]
+fn a_mean_without_the_memory_for_its_sums_breaks_the_communicator_as_others_wait_for_it() {
+    let fake = Fake::with_collectives();
+    // Room for the values, and not for as many of 32 bits besides.
+    let config = fake.config().with_memory_limit(3000);
+    let accelerator = CudaAccelerator::open(&config).expect("a fake driver begins");
+    let mut communicator = alone(&fake, &accelerator);
+    let mut values = accelerator
+        .allocate(DeviceId::new(0), f16::TYPE, 1000)
+        .expect("2000 of 3000 bytes");
+    let full = communicator.all_reduce(ReduceOp::Mean, &mut values);
+    assert!(
+        matches!(
+            full,
+            Err(Error::Device(accel::Error::OutOfMemory { len: 1000, .. }))
+        ),
+        "{full:?}"
+    );
+    let again = communicator.all_reduce(ReduceOp::Sum, &mut values);
+    assert_eq!(again, Err(Error::Broken));
+    drop((values, communicator, accelerator));
+    fake.is_clean();
+}
+
+#[test]
+fn memory_that_was_dropped_after_a_failure_stays_until_the_communicator_is_aborted() {
+    let fake = Fake::with_collectives();
+    let accelerator = fake.open();
+    let mut communicator = alone(&fake, &accelerator);
+    let mut values = accelerator
+        .allocate(DeviceId::new(0), f32::TYPE, 1000)
+        .expect("there is room");
+    fake.refuse(0, 3);
+    let refused = communicator.all_reduce(ReduceOp::Sum, &mut values);
+    assert!(
+        matches!(refused, Err(Error::Call { code: 3, .. })),
+        "{refused:?}"
+    );
+    let freed = |left: i64| {
+        let done = accelerator.synchronize(DeviceId::new(0));
+        done.expect("the fake waits");
+        assert_eq!(fake.count(Count::Memories), left);
+    };
+    drop(values);
+    freed(1);
+    drop(communicator);
+    freed(0);
+    drop(accelerator);
+    fake.is_clean();
+}
+
+#[test]
+fn without_pools_dropping_a_buffer_does_not_wait_for_the_operation_on_it() {
+    let fake = Fake::with_collectives().set("cuda", "fake_pools", 0);
+    let accelerator = fake.open();
+    let mut communicator = alone(&fake, &accelerator);
+    for _ in 0..2 {
+        let mut values = accelerator
+            .allocate(DeviceId::new(0), f32::TYPE, 1000)
+            .expect("there is room");
+        communicator
+            .all_reduce(ReduceOp::Sum, &mut values)
+            .expect("nobody else has to");
+        drop(values);
+        assert_eq!(fake.count(Count::Memories), 1);
+        communicator.wait().expect("nobody else has to");
+        assert_eq!(fake.count(Count::Memories), 0);
+    }
+    drop((communicator, accelerator));
+    fake.is_clean();
 }

@@ -215,6 +215,15 @@ fn what_becomes_a_short_float_is_rounded_once() {
         read::<bf16>(&cuda, &short.expect("any type"), 1),
         expected[..1]
     );
+    // A little above the middle between two neighbours, of which the nearest `f64` is that middle.
+    let above = (1_i64 << 62) + (1 << 54) + 1;
+    let short = cuda.convert(&with(&cuda, 0, &[above, -above]), ElementType::Bf16);
+    let expected = [1.0, -1.0].map(|sign| bf16::from_f64(sign * (two(62) + two(55))));
+    assert_eq!(read::<bf16>(&cuda, &short.expect("any type"), 2), expected);
+    let above = [(1_u64 << 63) + (1 << 55) + 1];
+    let short = cuda.convert(&with(&cuda, 0, &above), ElementType::Bf16);
+    let expected = [bf16::from_f64(two(63) + two(56))];
+    assert_eq!(read::<bf16>(&cuda, &short.expect("any type"), 1), expected);
 }
 
 #[test]

@@ -105,6 +105,17 @@ pub enum Error {
         /// The element after its last.
         end: usize,
     },
+    /// A range of bytes ends in the middle of an element.
+    #[error(
+        "{bytes} bytes are no whole number of {element} elements of {} bytes each: give a range of whole ones",
+        element.size()
+    )]
+    PartOfElement {
+        /// Bytes in the range.
+        bytes: usize,
+        /// The type of the elements.
+        element: ElementType,
+    },
     /// More bytes were asked for than the address space can hold, or than the device has free.
     #[error(
         "{len} elements of {element} ({} bytes) do not fit in the memory of device {device}{}: ask for less, or drop other buffers first",

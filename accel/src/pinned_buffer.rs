@@ -31,8 +31,9 @@ unsafe impl HostMemory for Vec<u8> {
 ///
 /// Transfers are asynchronous; those of one pinned buffer take effect in the order in which they
 /// were begun, and whatever is asked of their buffers later waits for them. They wait for what was
-/// asked of a buffer before the last [`catch_up`](Self::catch_up), not for what was asked since: so
-/// transfers of several pinned buffers, from a device and to it, go on side by side.
+/// asked of a buffer before the last [`catch_up`](Self::catch_up), and for the making of one that
+/// is newer, not for what was asked since: so transfers of several pinned buffers, from a device
+/// and to it, go on side by side.
 #[doc(alias("pin_memory", "cudaHostRegister"))]
 pub trait PinnedBuffer: Send {
     /// Memory on the device.
@@ -48,7 +49,8 @@ pub trait PinnedBuffer: Send {
     ///
     /// # Errors
     /// [`Error::OutOfRange`], also for bytes that the memory does not have;
-    /// [`Error::DeviceMismatch`], [`Error::DeviceFailed`].
+    /// [`Error::ReversedRange`], [`Error::PartOfElement`], [`Error::DeviceMismatch`],
+    /// [`Error::DeviceFailed`].
     fn download(&mut self, from: &Self::Buffer, at: usize, into: Range<usize>)
     -> Result<(), Error>;
 

@@ -67,6 +67,7 @@ pub(crate) enum Flaw {
     FetchesLate,
     AcceptsPastMemory,
     FetchesFromAnyDevice,
+    DropsPartOfElement,
     StepsForwardsOnly,
     TakesTheNearest,
     CountsClassesFromZero,

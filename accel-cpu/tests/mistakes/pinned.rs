@@ -37,6 +37,7 @@ pub(super) fn pin(
         | Flaw::FetchesLate
         | Flaw::AcceptsPastMemory
         | Flaw::FetchesFromAnyDevice
+        | Flaw::DropsPartOfElement
             if is_known => {}
         _ => return Err(NotPinned { memory, reason }),
     }
@@ -70,7 +71,11 @@ impl Pinned {
             Flaw::AcceptsPastMemory => range.len(),
             _ => extent(range, available)?,
         };
-        buffer.check_part(at, len / buffer.element_type().size())
+        let (bytes, element) = (len, buffer.element_type());
+        if !bytes.is_multiple_of(element.size()) && self.flaw != Flaw::DropsPartOfElement {
+            return Err(Error::PartOfElement { bytes, element });
+        }
+        buffer.check_part(at, bytes / element.size())
     }
 
     fn arrive(&mut self) {

@@ -55,7 +55,7 @@ impl Communicator {
         let Some(part) = values.part(0, values.len()) else {
             return Ok(());
         };
-        self.put("all-reduce", cancel_check, |comm| {
+        self.put("all-reduce", &[values], cancel_check, |comm| {
             comm.all_reduce(part, kind, red_op)
         })?;
         self.divide(op, values)
@@ -73,7 +73,7 @@ impl Communicator {
         let Some(part) = values.part(0, values.len()) else {
             return Ok(());
         };
-        self.put("reduce", cancel_check, |comm| {
+        self.put("reduce", &[values], cancel_check, |comm| {
             comm.reduce(part, kind, red_op, to)
         })?;
         match root == self.rank() {
@@ -92,7 +92,9 @@ impl Communicator {
         let Some(part) = values.part(0, values.len()) else {
             return Ok(());
         };
-        self.put("broadcast", cancel_check, |comm| comm.broadcast(part, root))
+        self.put("broadcast", &[values], cancel_check, |comm| {
+            comm.broadcast(part, root)
+        })
     }
 
     pub(super) fn queue_all_gather(
@@ -106,7 +108,9 @@ impl Communicator {
         let (Some(from), Some(to)) = parts else {
             return Ok(());
         };
-        self.put("all-gather", cancel_check, |comm| comm.all_gather(from, to))
+        self.put("all-gather", &[input, output], cancel_check, |comm| {
+            comm.all_gather(from, to)
+        })
     }
 
     pub(super) fn queue_reduce_scatter(
@@ -122,7 +126,7 @@ impl Communicator {
         let (Some(from), Some(to)) = parts else {
             return Ok(());
         };
-        self.put("reduce-scatter", cancel_check, |comm| {
+        self.put("reduce-scatter", &[input, output], cancel_check, |comm| {
             comm.reduce_scatter(from, to, kind, red_op)
         })?;
         self.divide(op, output)

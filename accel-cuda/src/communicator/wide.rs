@@ -64,9 +64,10 @@ impl Communicator {
     }
 
     /// The elements as `f32`, kept until all operations so far are done: after a failure they may
-    /// still be worked on until the communicator is aborted.
+    /// still be worked on until the communicator is aborted. Without them this rank would be an
+    /// operation behind the others, so a device that has no memory for them is a failure too.
     fn widened(&mut self, values: &CudaBuffer) -> Result<Arc<CudaBuffer>, Error> {
-        let wide = Arc::new(values.converted(ElementType::F32)?);
+        let wide = self.guarded(|_| Ok(Arc::new(values.converted(ElementType::F32)?)))?;
         self.wide.push(wide.clone());
         Ok(wide)
     }
@@ -78,7 +79,9 @@ impl Communicator {
         };
         let logical = self.logical.clone();
         let narrowed = |failure: Failure| failure.on(logical.id);
-        let done = logical.module.convert(types, source, target);
-        Ok(done.map_err(narrowed)?)
+        self.guarded(|_| {
+            let done = logical.module.convert(types, source, target);
+            Ok(done.map_err(narrowed)?)
+        })
     }
 }

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Failure;
 use crate::sys::stream::Stream;
@@ -8,6 +9,8 @@ use crate::sys::stream::Stream;
 pub(crate) struct TransferStreams {
     pub(crate) down: Arc<Stream>,
     pub(crate) up: Arc<Stream>,
+    /// The newest buffer of the device whose making both have waited for.
+    caught_up: Arc<AtomicU64>,
 }
 
 impl TransferStreams {
@@ -15,6 +18,25 @@ impl TransferStreams {
     pub(crate) fn beside(stream: &Stream) -> Result<Self, Failure> {
         let down = Stream::new(stream.gpu().clone())?;
         let up = Stream::new(stream.gpu().clone())?;
-        Ok(Self { down, up })
+        let caught_up = Arc::default();
+        Ok(Self {
+            down,
+            up,
+            caught_up,
+        })
+    }
+
+    /// Lets transfers that begin from now on wait for what `stream` was asked so far: for the
+    /// making of all buffers up to the one with the number `newest`.
+    pub(crate) fn catch_up_with(&self, stream: &Stream, newest: u64) -> Result<(), Failure> {
+        self.down.follow(stream)?;
+        self.up.follow(stream)?;
+        self.caught_up.fetch_max(newest, Ordering::Release);
+        Ok(())
+    }
+
+    /// The number of the newest buffer whose making transfers wait for.
+    pub(crate) fn caught_up(&self) -> u64 {
+        self.caught_up.load(Ordering::Acquire)
     }
 }

@@ -106,9 +106,11 @@ impl Axes {
     }
 
     /// The same bytes, of elements of this width, moved as many at a time as are contiguous
-    /// everywhere.
-    pub(crate) fn widened(mut self, mut width: Width) -> (Self, Width) {
-        while let Some(wider) = width.doubled().filter(|_| self.is_of_pairs()) {
+    /// everywhere, between addresses that are multiples of `aligned` bytes: a GPU moves no more at
+    /// a time than the address is a multiple of.
+    pub(crate) fn widened(mut self, mut width: Width, aligned: usize) -> (Self, Width) {
+        let fits = |wider: &Width| wider.bytes() <= aligned;
+        while let Some(wider) = width.doubled().filter(fits).filter(|_| self.is_of_pairs()) {
             width = wider;
             let halved = |numbers: [usize; 2]| {
                 numbers.map(|number| (number.cast_signed() / 2).cast_unsigned())

@@ -78,6 +78,16 @@ INLINE f64 real_of(struct number n) {
     return n.kind == REAL ? n.real : n.kind == SIGNED ? (f64)(i64)n.whole : (f64)n.whole;
 }
 
+// The same, but of whole numbers that need not be floats of 64 bits the lowest 11 bits are dropped, and the
+// last one that stays is set if any of these was: a shorter float is rounded as from the number itself.
+INLINE f64 odd_of(struct number n) {
+    if (n.kind == REAL) return n.real;
+    int below = n.kind == SIGNED && (i64)n.whole < 0;
+    u64 size = below ? 0ull - n.whole : n.whole;
+    if (size >> 53) size = (size & ~0x7FFull) | (size & 0x7FFull ? 0x800ull : 0ull);
+    return below ? -(f64)size : (f64)size;
+}
+
 // What is between two floats of 32 bits becomes the one whose last bit is set, from which any shorter
 // one is rounded as from the number itself.
 INLINE f32 to_odd(f64 real) {
@@ -108,8 +118,8 @@ KERNEL mw_convert(void *into, const void *from, u32 result, u32 source, u64 coun
         case IS_I32: ((i32 *)into)[i] = (i32)signed_of(n, 0x7FFFFFFF); break;
         case IS_I64: ((i64 *)into)[i] = signed_of(n, 0x7FFFFFFFFFFFFFFFll); break;
         case IS_BOOL: ((boolean *)into)[i] = boolean_of(n); break;
-        case IS_F16: ((f16 *)into)[i] = narrow_f16(to_odd(real_of(n))); break;
-        case IS_BF16: ((bf16 *)into)[i] = narrow_bf16(to_odd(real_of(n))); break;
+        case IS_F16: ((f16 *)into)[i] = narrow_f16(to_odd(odd_of(n))); break;
+        case IS_BF16: ((bf16 *)into)[i] = narrow_bf16(to_odd(odd_of(n))); break;
         case IS_F32: ((f32 *)into)[i] = narrow_f32(f32_of(n)); break;
         default: ((f64 *)into)[i] = narrow_f64(real_of(n)); break;
         }

@@ -68,14 +68,7 @@ impl Nvrtc {
     /// Compiles `source` for `target`: to a cubin, or to PTX that ends in 0.
     pub(crate) fn compile(&self, source: &str, target: Target) -> Result<Vec<u8>, Error> {
         let program = Program::new(self, source)?;
-        // Neither contracts nor flushes: every machine is to compute the same bits.
-        let options = [
-            format!("--gpu-architecture={target}"),
-            "--fmad=false".to_owned(),
-            "--ftz=false".to_owned(),
-            "--prec-div=true".to_owned(),
-        ];
-        program.compile(&options, target)?;
+        program.compile(target)?;
         let image = match target {
             Target::Machine(_) => program.text(Text::Cubin),
             Target::Portable(_) => program.text(Text::Ptx),
@@ -93,6 +86,10 @@ impl Nvrtc {
         Err(returned.failure(unsafe { text_at(text) }))
     }
 }
+
+/// What it is asked for besides the architecture. It neither contracts nor flushes: every machine
+/// is to compute the same bits.
+pub(crate) const OPTIONS: [&str; 3] = ["--fmad=false", "--ftz=false", "--prec-div=true"];
 
 /// A source on its way to code.
 struct Program<'a> {
@@ -122,10 +119,11 @@ impl<'a> Program<'a> {
         Ok(Self { nvrtc, handle })
     }
 
-    fn compile(&self, options: &[String], target: Target) -> Result<(), Error> {
-        let options: Vec<CString> = options
-            .iter()
-            .map(|option| CString::new(option.as_str()).expect("an option is text without 0"))
+    fn compile(&self, target: Target) -> Result<(), Error> {
+        let of_target = format!("--gpu-architecture={target}");
+        let options: Vec<CString> = std::iter::once(&*of_target)
+            .chain(OPTIONS)
+            .map(|option| CString::new(option).expect("an option is text without 0"))
             .collect();
         let pointers: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
         let count = c_int::try_from(pointers.len()).expect("a handful of options");

@@ -51,11 +51,17 @@ impl ExternalMemory {
     /// `CUstream`; null for the default one.
     ///
     /// # Safety
-    /// Until the buffer that borrows this is dropped, the memory stays allocated and the stream
-    /// exists; [`owned_by`](Self::owned_by) can see to both. Meanwhile nobody else uses the memory:
-    /// work that was queued on `stream` before is done first, and work that is queued on it after
-    /// the buffer was dropped waits for what the buffer was used for. Memory that is freed is freed
-    /// in the order of that stream, or when that has been waited for.
+    /// The memory was allocated in the GPU's primary context, or from a pool; only of the stream
+    /// that is looked at. Until the buffer that borrows this is dropped, and each
+    /// [communicator](crate::Communicator) that has failed at work on it, the memory stays
+    /// allocated and the stream exists; [`owned_by`](Self::owned_by) can see to both. Meanwhile
+    /// nobody else uses the memory: work that was queued on `stream` before is done first, and work
+    /// that is queued on it after the buffer was dropped waits for what the buffer was used for.
+    /// Memory that is freed is freed in the order of that stream, or when that has been waited for.
+    ///
+    /// `CU_STREAM_PER_THREAD` means another stream on each thread. Of these the one of the thread
+    /// that borrows the memory has all work that is to be done first, and whoever drops the buffer
+    /// waits until what that was used for is done.
     pub unsafe fn from_raw(
         address: u64,
         element: ElementType,
@@ -78,9 +84,14 @@ impl ExternalMemory {
         self
     }
 
-    /// Refuses what is no memory of this GPU, or less of it than `bytes`, and a stream of another.
+    /// Refuses what is no memory of this GPU, or less of it than `bytes`, an address that no
+    /// element may have, and a stream of another.
     pub(crate) fn check(&self, gpu: &Gpu, bytes: u64) -> Result<(), Error> {
         let (address, ordinal) = (self.address, gpu.card().ordinal());
+        let element = self.element;
+        if !address.is_multiple_of(element.size() as u64) {
+            return Err(Error::Misaligned { address, element });
+        }
         let unknown = Error::NotOnGpu { address, ordinal };
         let device_memory = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32;
         let kind: Option<u32> = self.attribute(gpu, Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE)?;
@@ -175,7 +186,11 @@ impl Lender {
     /// Lets later work of the lender wait for the work of `borrower`; a failure could not be
     /// reported any more, and was tried again by waiting.
     pub(crate) fn give_back(&self, borrower: &Stream) {
-        let _ = self.stream.follow(borrower);
+        let _ = match self.stream.is_per_thread() {
+            // On this thread it need not be the stream by which the lender goes on.
+            true => borrower.synchronize(),
+            false => self.stream.follow(borrower),
+        };
     }
 }
 

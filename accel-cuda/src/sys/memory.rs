@@ -71,6 +71,17 @@ impl Memory {
             bytes: self.bytes,
         }
     }
+
+    /// Whether dropping it waits for the work on it, instead of being put behind that.
+    pub(crate) fn drops_by_waiting(&self) -> bool {
+        self.lender.is_none() && !self.stream.gpu.has_pool()
+    }
+
+    /// The largest power of two, up to 256, that its address is a multiple of: what is lent may
+    /// begin in the middle of what was allocated.
+    pub(crate) fn alignment(&self) -> usize {
+        1 << self.address.trailing_zeros().min(8)
+    }
 }
 
 impl Drop for Memory {

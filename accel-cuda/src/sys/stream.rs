@@ -55,6 +55,11 @@ impl Stream {
         &self.gpu
     }
 
+    /// Whether its handle means another queue on each thread, that of the calling one.
+    pub(super) fn is_per_thread(&self) -> bool {
+        self.handle.0.addr() == PER_THREAD
+    }
+
     /// Waits until all that was asked for so far is done.
     pub(crate) fn synchronize(&self) -> Result<(), Failure> {
         let _here = self.gpu.enter()?;
@@ -116,6 +121,9 @@ impl Drop for Stream {
         let _ = unsafe { call!(self.gpu.driver, cuStreamDestroy_v2(self.handle.0)) };
     }
 }
+
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: usize = 2;
 
 /// A moment in the work of a stream.
 #[derive(Debug)]

@@ -25,7 +25,7 @@ int fake_version = 13000, fake_gpus = 2, fake_pools = 1;
 #define GPU_BYTES (64ull << 20)
 
 /* What is alive, by kind, and mistakes that were made: what fake_count tells. */
-enum { MEMORIES, PINNED, STREAMS, EVENTS, MODULES, CONTEXTS, PUSHED, MISTAKES, REGISTERED, TO_DEVICE, TO_HOST, KINDS };
+enum { MEMORIES, PINNED, STREAMS, EVENTS, MODULES, CONTEXTS, PUSHED, MISTAKES, REGISTERED, TO_DEVICE, TO_HOST, KEEPING, KINDS };
 static long counts[KINDS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -33,7 +33,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char failing[48];
 static int failing_after, failing_code;
 
-struct context { int gpu; unsigned long long used; int retained; };
+struct context { int gpu; unsigned long long used, kept; int retained; };
 static struct context contexts[MOST_GPUS + 1];
 static __thread struct context *current[16];
 static __thread int depth;
@@ -280,12 +280,18 @@ int cuMemFree_v2(u64 at) { BEGIN; return ends(release((void *)at, 0)); }
 int cuDeviceGetDefaultMemPool(void **pool, int device) { BEGIN; *pool = &contexts[device - 70]; return ends(OK); }
 int cuMemPoolSetAttribute(void *pool, int which, void *value) {
     BEGIN;
-    return ends(pool && which == 4 && *(u64 *)value ? OK : mistake(INVALID_VALUE));
+    if (!pool || which != 4) return ends(mistake(INVALID_VALUE));
+    struct context *c = pool;
+    counts[KEEPING] -= c->kept != 0;
+    c->kept = *(u64 *)value;
+    counts[KEEPING] += c->kept != 0;
+    return ends(OK);
 }
 int cuMemPoolGetAttribute(void *pool, int which, void *value) {
     BEGIN;
-    if (which != 5 && which != 7) return ends(mistake(INVALID_VALUE));
-    *(u64 *)value = ((struct context *)pool)->used;
+    struct context *c = pool;
+    if (which != 4 && which != 5 && which != 7) return ends(mistake(INVALID_VALUE));
+    *(u64 *)value = which == 4 ? c->kept : c->used;
     return ends(OK);
 }
 int cuMemPoolTrimTo(void *pool, size_t kept) { BEGIN; return ends(pool && !kept ? OK : mistake(INVALID_VALUE)); }
@@ -360,16 +366,25 @@ int cuMemHostUnregister(void *at) {
 /* Work may only be put into a stream of the context that is current. */
 static int bad(struct stream *stream) { return !stream || !HERE || stream->context != HERE; }
 
-/* The default stream of the context that is current, where none is named: others than this crate use it. */
+/* The handle by which each thread means a stream of its own. */
+#define PER_THREAD ((void *)2)
+
+/* The default stream of the context that is current, where none is named, or that of the calling thread:
+ * others than this crate use these. They are kept, as events that were recorded on them may be waited for. */
 static struct stream *named(void *stream) {
-    static struct stream defaults[MOST_GPUS + 1];
-    if (stream || !HERE) return stream;
-    struct stream *s = &defaults[HERE - contexts];
-    if (!s->context) {
-        *s = (struct stream){streams, HERE, NULL, &s->first, 0, 0};
-        streams = s;
+    static struct stream *defaults[MOST_GPUS + 1];
+    static __thread struct stream *own[MOST_GPUS + 1];
+    if (stream && stream != PER_THREAD) return stream;
+    if (!HERE) return NULL;
+    struct stream **s = stream ? &own[HERE - contexts] : &defaults[HERE - contexts];
+    if (!*s) {
+        *s = calloc(1, sizeof **s);
+        (*s)->context = HERE;
+        (*s)->last = &(*s)->first;
+        (*s)->next = streams;
+        streams = *s;
     }
-    return s;
+    return *s;
 }
 
 static int move(void *to, const void *from, size_t size, struct stream *stream) {

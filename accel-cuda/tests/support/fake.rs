@@ -36,6 +36,8 @@ pub(crate) enum Count {
     /// Copies to a device, and to the host.
     ToDevice,
     ToHost,
+    /// Pools that keep what is freed.
+    Keeping,
 }
 
 #[allow(dead_code, reason = "each test file takes what it needs")]

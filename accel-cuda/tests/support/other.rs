@@ -64,6 +64,14 @@ impl<'a> Other<'a> {
         other
     }
 
+    /// The same by the stream of each thread that calls.
+    #[allow(dead_code, reason = "each test file takes what it needs")]
+    pub(crate) fn by_thread(fake: &'a Fake, gpu: c_int, bytes: usize) -> Self {
+        let mut other = Self::by_default(fake, gpu, bytes);
+        other.stream = PER_THREAD;
+        other
+    }
+
     /// Queues that all bytes become `value`.
     pub(crate) fn set(&self, value: u8) {
         self.here(|| {
@@ -135,6 +143,14 @@ impl<'a> Other<'a> {
         self.lend_by(another.stream, element, len)
     }
 
+    /// Its memory from byte `at` on.
+    #[allow(dead_code, reason = "each test file takes what it needs")]
+    pub(crate) fn lend_from(&self, at: usize, element: ElementType, len: usize) -> ExternalMemory {
+        let address = self.address + at as u64;
+        // SAFETY: as for all of it.
+        unsafe { ExternalMemory::from_raw(address, element, len, self.stream) }
+    }
+
     fn lend_by(&self, stream: *mut c_void, element: ElementType, len: usize) -> ExternalMemory {
         // SAFETY: it works on the memory by this stream, and tests drop what borrows it first.
         unsafe { ExternalMemory::from_raw(self.address, element, len, stream) }
@@ -149,6 +165,9 @@ impl<'a> Other<'a> {
     }
 }
 
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: *mut c_void = ptr::without_provenance_mut(2);
+
 // SAFETY: functions of the driver may be called by any thread, with addresses that are the same
 // for all.
 unsafe impl Send for Other<'_> {}
@@ -161,7 +180,7 @@ impl Drop for Other<'_> {
         self.here(|| {
             call!(self.fake, "cuStreamSynchronize", self.stream => *mut c_void);
             call!(self.fake, "cuMemFree_v2", self.address => u64);
-            if !self.stream.is_null() {
+            if !self.stream.is_null() && self.stream != PER_THREAD {
                 call!(self.fake, "cuStreamDestroy_v2", self.stream => *mut c_void);
             }
         });

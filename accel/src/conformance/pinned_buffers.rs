@@ -161,10 +161,15 @@ fn waits<A: Accelerator, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {
         bytemuck::cast_slice(&[value; LEN]),
     )?;
     pinned_buffer.catch_up()?;
-    pinned_buffer.upload(all, &mut buffer, 0)?;
+    pinned_buffer.upload(all.clone(), &mut buffer, 0)?;
     let mut copy = bench.empty::<T>(LEN)?;
     accelerator.copy(&buffer, 0..LEN, &mut copy, 0)?;
-    bench.holds(&copy, &[value; LEN])
+    bench.holds(&copy, &[value; LEN])?;
+    let mut new = bench.empty::<T>(LEN)?;
+    pinned_buffer.upload(all, &mut new, 0)?;
+    // Zeros that the transfer did not wait for come now, after it.
+    pinned_buffer.memory()?;
+    bench.holds(&new, &[value; LEN])
 }
 
 fn drops<A: Accelerator, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {
@@ -209,6 +214,10 @@ fn refusals<A: Accelerator, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found>
     refuses(0..size, usize::MAX, &outside(usize::MAX, 1, 4))?;
     let (start, end) = (size, 0);
     refuses(size..0, 0, &Error::ReversedRange { start, end })?;
+    if size > 1 {
+        let (bytes, element) = (size + 1, T::TYPE);
+        refuses(0..bytes, 0, &Error::PartOfElement { bytes, element })?;
+    }
     for other in bench.others() {
         let mut far = other.with(&values)?;
         let expected = Error::DeviceMismatch {

@@ -1,6 +1,9 @@
 //! Several devices of each rank, which reduce among themselves by links of their own.
 
-use meshwork_accel::{DeviceBuffer, DeviceCollective, NativeCollectives, ReduceOp};
+use meshwork_accel::{
+    self as accel, Accelerator, DeviceBuffer, DeviceCollective, Element, ElementTask,
+    NativeCollectives, ReduceOp,
+};
 
 use super::DeviceGroup;
 use crate::OperationError;
@@ -12,7 +15,9 @@ impl<A: NativeCollectives> DeviceGroup<'_, A> {
     /// Replaces every buffer, one of each device of every rank, by the reduction of all of them.
     ///
     /// The devices of a rank reduce among themselves first, as they can without host memory; then
-    /// the first of them takes part for all, and shares the result with the others.
+    /// the first of them takes part for all, and shares the result with the others. A mean of
+    /// integers is that of all buffers, of whose sum what is left of the division is dropped once;
+    /// a sum of all that wraps is not the mean.
     ///
     /// # Shapes
     /// All buffers have the same length, on every rank, and every rank has as many, at least one,
@@ -32,13 +37,49 @@ impl<A: NativeCollectives> DeviceGroup<'_, A> {
         let spec = OperationSpec::new(Kind::AllReduce, elements).with_op(op);
         self.group
             .agree(element, spec.with_lengths(&[buffers.len()]))?;
-        let native = self.accelerator.all_reduce(op, buffers);
+        // Each division of integers drops what is left, so a rank's sum is divided at the end only.
+        let divides_late = op == ReduceOp::Mean && !element.is_float();
+        let first = if divides_late { ReduceOp::Sum } else { op };
+        let native = self.accelerator.all_reduce(first, buffers);
         native.map_err(|error| self.group.device_failed(error))?;
         if let Some(values) = buffers.first_mut() {
             self.carry_out(DeviceCollective::AllReduce { op, values })?;
         }
-        let native = self.accelerator.broadcast(0, buffers);
+        let native = match divides_late {
+            true => self.divide(buffers),
+            false => self.accelerator.broadcast(0, buffers),
+        };
         native.map_err(|error| self.group.device_failed(error))
+    }
+
+    /// Replaces every buffer by the first, divided by how many there are: by the mean of that and
+    /// zeros. With the sum s of w ranks of d devices each, s / w and that / d towards zero is
+    /// s / (w d) towards zero.
+    fn divide(&self, buffers: &mut [&mut A::Buffer]) -> Result<(), accel::Error> {
+        let accelerator = self.accelerator;
+        for buffer in buffers.iter_mut().skip(1) {
+            let element = buffer.element_type();
+            element.run(Zero {
+                accelerator,
+                buffer: &mut **buffer,
+            })?;
+        }
+        accelerator.all_reduce(ReduceOp::Mean, buffers)
+    }
+}
+
+/// Makes every element of a buffer zero.
+struct Zero<'a, A: Accelerator> {
+    accelerator: &'a A,
+    buffer: &'a mut A::Buffer,
+}
+
+impl<A: Accelerator> ElementTask for Zero<'_, A> {
+    type Output = Result<(), accel::Error>;
+
+    fn run<T: Element>(self) -> Result<(), accel::Error> {
+        let all = 0..self.buffer.len();
+        self.accelerator.fill(self.buffer, all, T::default())
     }
 }
 
@@ -51,7 +92,7 @@ fn alike<'a, B: DeviceBuffer>(
     let (first, others) = (&*buffers[0], &buffers[1..]);
     let element = first.element_type();
     if !op.supports(element) {
-        return Err(meshwork_accel::Error::UnsupportedOp { op, element }.into());
+        return Err(accel::Error::UnsupportedOp { op, element }.into());
     }
     for (place, other) in others.iter().enumerate() {
         first.check_element(other.element_type())?;
@@ -66,7 +107,7 @@ fn alike<'a, B: DeviceBuffer>(
             .iter()
             .any(|buffer| buffer.device() == device)
         {
-            return Err(meshwork_accel::Error::DeviceRepeated { device }.into());
+            return Err(accel::Error::DeviceRepeated { device }.into());
         }
     }
     Ok(first)
