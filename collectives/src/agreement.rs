@@ -183,9 +183,11 @@ impl Agreement {
         self.previous_epoch.incarnations.get(&self.me.member_id) == Some(&self.me.incarnation)
     }
 
-    /// Whoever hears that it is itself lost knows better.
+    /// Whoever hears that it is itself lost knows better; and who is no member cannot be lost,
+    /// whoever says so.
     fn lost(&mut self, member_id: MemberId, proof: Proof, out: &mut Vec<Action>) {
-        if member_id == self.me.member_id {
+        let is_member = self.previous_epoch.members.contains(&member_id);
+        if !is_member || member_id == self.me.member_id {
             return;
         }
         self.reached.remove(&member_id);

@@ -142,7 +142,7 @@ impl OperationLog {
         };
         self.last = self.last.next();
         (self.began, self.medium) = (self.clock.now(), medium);
-        self.moved = moved(contract);
+        self.moved = moved(contract, self.log.members.len());
         let journal = &self.log.journal;
         journal.begin(self.last, self.began, operation);
         journal.thread.store(thread(), Ordering::Relaxed);

@@ -231,13 +231,16 @@ impl Group {
 
     /// Chooses the algorithm of the following operations, in the same way on every rank.
     ///
-    /// Ranks that share memory need none.
+    /// Ranks that share memory need none. The choice outlasts changes of members: a process that
+    /// comes by [`rejoin`](Self::rejoin) begins with [`Communication::Auto`], and makes the same
+    /// call before its first operation.
     pub fn set_communication(&mut self, communication: Communication) {
         self.settled().communication = communication;
     }
 
     /// Changes [how long operations wait](crate::Timeouts::operation); the times of a connection's
-    /// life are set when joining.
+    /// life are set when joining. It outlasts changes of members, too; a process that comes by
+    /// [`rejoin`](Self::rejoin) makes its own call.
     pub fn set_operation_timeout(&mut self, operation: Duration) {
         self.settled().set_operation_timeout(operation);
     }

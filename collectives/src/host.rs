@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use crate::wire::Cores;
 
 #[cfg(all(target_os = "linux", not(meshwork_portable)))]
-pub(crate) use linux::{first_core, has_ended, host, process_ended, process_state};
+pub(crate) use linux::{first_core, has_ended, has_process, host, process_ended, process_state};
 #[cfg(any(not(target_os = "linux"), meshwork_portable))]
-pub(crate) use other::{first_core, has_ended, host, process_ended, process_state};
+pub(crate) use other::{first_core, has_ended, has_process, host, process_ended, process_state};
 
 /// The cores that this thread, and whichever it starts, may run on; `None` where that cannot be
 /// told. A control group that has less time than its cores count has as many as that makes.
@@ -68,8 +68,11 @@ mod linux {
 
     use super::{ProcessState, io};
 
-    /// A name that two processes share exactly if the process id of one means the same process to
-    /// the other: the boot of a kernel and the process namespace. Empty when it cannot be told.
+    /// A name that two processes share if the process id of one means the same process to the
+    /// other: the boot of a kernel and the process namespace. Empty when it cannot be told.
+    ///
+    /// Machines that go on from one copy of a running machine share it too, so a process that is
+    /// known to live is to be [looked for](has_process) before anything is taken from its id.
     pub(crate) fn host() -> String {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let namespace = fs::read_link("/proc/self/ns/pid");
@@ -84,6 +87,16 @@ mod linux {
         let own = sched_getaffinity(None).ok()?;
         let first = (0..CpuSet::MAX_CPU).find(|core| own.is_set(*core))?;
         u16::try_from(first).ok()
+    }
+
+    /// Whether this kernel knows a process with this id, even one that has ended and that its
+    /// parent has not looked after; also where that cannot be told.
+    pub(crate) fn has_process(process: u32) -> bool {
+        let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+        process.is_some_and(|process| {
+            let found = pidfd_open(process, PidfdFlags::NONBLOCK);
+            !found.is_err_and(|error| error == Errno::SRCH)
+        })
     }
 
     /// Whether there is no such process any more; not where it cannot be told.
@@ -154,15 +167,23 @@ mod linux {
                 .spawn()
                 .unwrap();
             let process = child.id();
-            assert!(!has_ended(process));
+            assert!(!has_ended(process) && has_process(process));
             drop(child.stdin.take());
             let since = std::time::Instant::now();
             while !has_ended(process) {
                 assert!(since.elapsed() < Duration::from_secs(30), "cat goes on");
                 std::thread::yield_now();
             }
+            assert!(has_process(process), "its parent has not looked after it");
             child.wait().unwrap();
-            assert!(has_ended(process));
+            assert!(has_ended(process) && !has_process(process));
+        }
+
+        #[test]
+        fn numbers_that_no_process_has_are_those_of_none() {
+            for none in [0, u32::MAX] {
+                assert!(!has_process(none), "{none}");
+            }
         }
 
         #[test]
@@ -194,6 +215,10 @@ mod other {
 
     pub(crate) fn has_ended(_: u32) -> bool {
         false
+    }
+
+    pub(crate) fn has_process(_: u32) -> bool {
+        true
     }
 
     /// Not to be had here: heartbeats notice the end instead.

@@ -72,7 +72,8 @@ pub(crate) enum Event {
     Died(Rank),
     /// The kernel of this host says that this rank's process is stopped.
     Stopped(Rank),
-    /// This rank is on this host, but the kernel cannot tell when its process ends.
+    /// The kernel of this host cannot tell when this rank's process ends, even if the host of that
+    /// one has the same name.
     Unwatched(Rank),
     /// The host of this rank says that nobody listens at its port.
     PortClosed {

@@ -56,7 +56,8 @@ pub struct Traffic {
     pub transport: &'static str,
     /// Operations that have ended.
     pub operations: u64,
-    /// Bytes of their buffers: of an all-reduce those of one rank, of a gather those of all.
+    /// Bytes of their buffers: of an all-reduce those of one rank, of a gather those of all. None
+    /// are counted of gathers, scatters and all-to-alls whose blocks differ in length.
     pub bytes: u64,
     /// Bytes of the last operations, up to 256 of each group, by the time that these took.
     pub recent_gigabytes_per_second: Option<f64>,

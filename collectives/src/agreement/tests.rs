@@ -849,6 +849,29 @@ fn messages_of_unauthenticated_peers_and_of_nonsense_change_nothing() {
     assert_eq!(survivors(&world.decided(0..3).1), [0, 1, 2]);
 }
 
+#[test]
+fn nobody_is_lost_who_was_no_member_whoever_says_so() {
+    let mut world = World::new(3, TwoMemberPolicy::Proven, MS);
+    let promises = Promises {
+        ended: (100..1000).collect(),
+        ..Promises::default()
+    };
+    world.happens(
+        0,
+        Event::Said {
+            by: process(1),
+            message: AgreementMessage::Promise {
+                ballot: Ballot::NONE,
+                promises,
+            },
+        },
+    );
+    assert_eq!(world.members[0].lost, BTreeMap::new());
+    world.meet(Proof::Unreached);
+    world.run(Duration::from_secs(2));
+    assert_eq!(survivors(&world.decided(0..3).1), [0, 1, 2]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

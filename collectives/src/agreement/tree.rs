@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::MemberId;
 use super::beats::BEATS;
-use crate::wire::{Ballot, Decision, MemberProcess, MemberState, Newcomer, Promises};
+use crate::wire::{Ballot, Decision, MemberProcess, MemberState, NEWCOMERS, Newcomer, Promises};
 
 /// A member's place in the tree of the ballot that it follows: what it does besides voting.
 #[derive(Debug)]
@@ -140,11 +140,20 @@ impl Node {
         self.promised.add(now, voters);
         self.completed = self.completed.min(standing.completed);
         for newcomer in standing.newcomers {
-            self.newcomers.insert(newcomer.process.member_id, newcomer);
+            self.admit(newcomer);
         }
         let highest = |bound: &Option<(Ballot, _)>| bound.as_ref().map(|(ballot, _)| *ballot);
         if highest(&accepted) > highest(&self.bound) {
             self.bound = accepted;
+        }
+    }
+
+    /// All members have settled for the same few newcomers. Of those that anybody makes up besides
+    /// there is no end.
+    fn admit(&mut self, newcomer: Newcomer) {
+        if self.newcomers.len() < NEWCOMERS {
+            let member_id = newcomer.process.member_id;
+            self.newcomers.entry(member_id).or_insert(newcomer);
         }
     }
 
@@ -220,6 +229,41 @@ pub(super) fn branches(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a voter promises that would admit these.
+    fn promises(newcomers: Vec<Newcomer>) -> Promises {
+        Promises {
+            standing: MemberState {
+                completed: 1,
+                newcomers,
+            },
+            ..Promises::default()
+        }
+    }
+
+    fn newcomer(member_id: MemberId, address: &str) -> Newcomer {
+        let process = MemberProcess {
+            member_id,
+            incarnation: 1,
+        };
+        Newcomer::at(process, address)
+    }
+
+    #[test]
+    fn newcomers_that_are_made_up_neither_replace_others_nor_grow_without_end() {
+        let now = Instant::now();
+        let mut node = Node::new(Ballot::NONE, now, Duration::from_secs(1));
+        let settled = newcomer(7, "a:1");
+        node.promise(now, promises(vec![settled.clone()]));
+        node.promise(now, promises(vec![newcomer(7, "b:1")]));
+        assert_eq!(node.newcomers.get(&7), Some(&settled));
+        for first in (100..1000).step_by(50) {
+            let made_up = (first..first + 50).map(|member_id| newcomer(member_id, "b:1"));
+            node.promise(now, promises(made_up.collect()));
+        }
+        assert_eq!(node.newcomers.len(), NEWCOMERS);
+        assert_eq!(node.newcomers.get(&7), Some(&settled));
+    }
 
     /// How many steps the last of a part is away, and how many are told by whoever tells most.
     fn reach(me: MemberId, part: &BTreeSet<MemberId>, members: &[MemberId]) -> (usize, usize) {

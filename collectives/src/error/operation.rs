@@ -147,6 +147,19 @@ pub enum OperationError {
         /// What stands against it.
         limit: FileLimit,
     },
+    /// Two ranks would use more groups at a time over the network than they can. The others are
+    /// told by [`Aborted`](Self::Aborted).
+    #[error(
+        "{rank} uses {most} groups with {peer} that were split from the one that was joined, as many as two ranks can use at a time: drop those that are done with"
+    )]
+    TooManyGroups {
+        /// This rank.
+        rank: Rank,
+        /// The rank that it would use one more with.
+        peer: Rank,
+        /// Groups that two ranks can use at a time, besides the one that was joined.
+        most: u32,
+    },
     /// The op of a reduction means nothing for its elements, or the buffers of a call hold elements
     /// of different types; nothing was sent.
     #[error(transparent)]
@@ -305,6 +318,7 @@ impl OperationError {
             | Self::Length { .. }
             | Self::TargetRepeated { .. }
             | Self::TooManyToMeasure { .. }
+            | Self::TooManyGroups { .. }
             | Self::NotFinite { .. }
             | Self::SumNotFinite { .. }
             | Self::CompressionDiffers { .. }

@@ -9,7 +9,7 @@ use super::clock::{Scale, Tick};
 use super::journal::{LENGTH, Record, Serial};
 use crate::Rank;
 
-/// Ranks that one operation is remembered to have waited for.
+/// Waits of one operation that are remembered, the last ones: whom it waits for now is the news.
 const WAITS: usize = 8;
 /// From when on an operation may wait in vain: at least, and for each rank of the job. Where
 /// hundreds share a few cores every operation takes that long, and looks and probes would keep them
@@ -74,19 +74,22 @@ impl LongWaits {
         scale: Scale,
     ) -> Waits {
         let long = self.of_operation(record.serial);
-        let room = long.waits.len() < WAITS;
         let mut more = Duration::ZERO;
         match long.waits.last_mut() {
             Some(last) if last.rank == awaited => {
                 more = scale.between(last.until, now);
                 last.until = now;
             }
-            _ if room => long.waits.push(Waited {
-                rank: awaited,
-                from: now,
-                until: now,
-            }),
-            _ => {}
+            Some(_) | None => {
+                if long.waits.len() == WAITS {
+                    long.waits.remove(0);
+                }
+                long.waits.push(Waited {
+                    rank: awaited,
+                    from: now,
+                    until: now,
+                });
+            }
         }
         let waited = scale.between(record.began, now);
         let slow = waited >= long.slow;

@@ -206,6 +206,38 @@ fn the_last_wait_of_an_operation_is_over_when_the_operation_is() {
     assert_eq!(until(&record), Tick(1700));
 }
 
+#[test]
+fn a_gather_or_scatter_counts_the_blocks_of_all_ranks() {
+    let (recorder, here) = (recorder(None), Location::caller());
+    let mut log = open(&recorder, 0);
+    for (kind, total) in [
+        (Kind::Gather, 96),
+        (Kind::Scatter, 192),
+        (Kind::Reduce, 224),
+    ] {
+        let contract = Contract {
+            kind,
+            ..contract(0, 1)
+        };
+        log.begin(&contract, here, MediumKind::Memory);
+        log.end(Ending::Well);
+        assert_eq!(recorder.totals().memory.bytes, total);
+    }
+}
+
+#[test]
+fn of_many_waits_of_an_operation_the_last_are_remembered() {
+    let (mut long, record) = (LongWaits::default(), record(contract(7, 4)));
+    for rank in 0..11 {
+        let now = Tick(record.began.0 + u64::from(rank));
+        long.note(&record, Rank::new(rank), now, Scale::MILLIS);
+    }
+    let waits = long.of(&record);
+    let ranks = waits.iter().map(|wait| wait.rank.number());
+    assert!(ranks.eq(3..11), "{waits:?}");
+    assert_eq!(waits[7].from, Tick(1010));
+}
+
 /// Waits so long that others are told.
 fn wait(recorder: &FlightRecorder, log: &OperationLog, serial: Serial) -> Option<WaitEdge> {
     let began = std::time::Instant::now();

@@ -92,7 +92,9 @@ impl Group {
     /// exactly half with rank 0 among them; for two ranks see
     /// [`TwoMemberPolicy`](crate::TwoMemberPolicy). What all survivors have completed is in
     /// [`Epoch::completed_before`]. Groups that were split from this one are over, and buffers of
-    /// [`alloc`](Self::alloc) are private ones from now on.
+    /// [`alloc`](Self::alloc) are private ones from now on; what
+    /// [`set_communication`](Self::set_communication) and
+    /// [`set_operation_timeout`](Self::set_operation_timeout) have chosen stays.
     ///
     /// ```no_run
     /// use meshwork_collectives::{OperationError, Group, ReduceOp};
@@ -128,8 +130,10 @@ impl Group {
     /// All ranks call it, like any operation. If somebody waits, a new epoch begins, in which the
     /// ranks of this one keep their order and come first; otherwise nothing changes. Newcomers know
     /// nothing of what was before: rank 0 never is one, so a [`broadcast`](Self::broadcast) from it
-    /// gives them what they need. No more are let in at once than there are ranks, so that
-    /// newcomers alone are no majority; the next call lets in the others.
+    /// gives them what they need. The ranks of before keep their
+    /// [choice of algorithm](Self::set_communication), which newcomers have to make too. No more
+    /// are let in at once than there are ranks, so that newcomers alone are no majority; the next
+    /// call lets in the others.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce) and [`shrink`](Self::shrink).
@@ -182,6 +186,10 @@ impl Group {
     /// It comes in the place of a process that was lost, with the configuration of that one, whose
     /// place in the member list nobody else has at the moment; or as one that no list names, by
     /// [`GroupConfig::newcomer`]. Its rank in the group is another than its place.
+    ///
+    /// It begins with [`Communication::Auto`](crate::Communication::Auto): where the others have
+    /// [chosen an algorithm](Self::set_communication), it has to choose the same before its first
+    /// operation. How long its operations wait is its own, as `config` says.
     ///
     /// # Errors
     /// [`JoinError::NotAdmitted`](crate::JoinError::NotAdmitted) and
@@ -247,7 +255,12 @@ impl Group {
     /// Whatever comes of it, this rank is in the next epoch now: it has no vote in the last any
     /// more.
     fn become_next(&mut self, next: NextEpoch, span: &Span) -> Result<(), OperationError> {
+        let session = self.settled();
+        let (communication, operation) = (session.communication, session.timeouts.operation());
+        drop(session);
         let (mut next, begun) = Self::begin(next.driver, next.met)?;
+        next.set_communication(communication);
+        next.set_operation_timeout(operation);
         self.observer.follow(&next.observer);
         next.observer = self.observer.clone();
         *self = next;

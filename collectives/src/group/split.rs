@@ -69,6 +69,9 @@ impl Group {
     /// # Ok::<(), meshwork_collectives::Error>(())
     /// ```
     ///
+    /// Two ranks can use 64 groups at a time whose bytes go over the network. An operation that
+    /// needs one more ends with [`OperationError::TooManyGroups`].
+    ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce); [`OperationError::System`] when there is no
     /// memory for what the new ranks share.

@@ -26,6 +26,7 @@ mod operations;
 mod relay;
 mod reproducible;
 mod sessions;
+mod splits;
 mod statistics;
 #[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod unauthenticated_peers;

@@ -39,7 +39,9 @@ use crate::idle::Closable;
 use crate::membership::Event;
 use crate::wait_for_graph::WaitForGraph;
 use crate::wire::{Abort, Decision, Hello, Lane, MemberProcess, MemberRecord, Message};
-use crate::{DataTransport, Member, Network, Rank, Refusal, Timeouts, agreement, core_sharing};
+use crate::{
+    DataTransport, Member, Network, Rank, Refusal, Timeouts, agreement, core_sharing, host,
+};
 
 pub(super) use accept::accept;
 use control_sender::{After, Closing, ControlSender, Farewell, LastWord};
@@ -210,13 +212,15 @@ impl Admission {
     }
 
     /// The members that run on this host, this one among them, and their process ids, once the
-    /// group has begun.
+    /// group has begun: then all of them live.
     pub(super) fn local_members(&self) -> Vec<(Rank, u32)> {
         let roster = self.roster();
         let own = roster.get(self.me.index()).map(|record| record.host);
-        let places = roster.iter().enumerate().filter(|(place, record)| {
-            *place == self.me.index() || (Some(record.host) == own && record.host != [0; 16])
-        });
+        let is_here = |(place, record): &(usize, &MemberRecord)| {
+            let shares_host = Some(record.host) == own && record.host != [0; 16];
+            *place == self.me.index() || (shares_host && host::has_process(record.process))
+        };
+        let places = roster.iter().enumerate().filter(is_here);
         places
             .map(|(place, record)| (Rank::at(place), record.process))
             .collect()
@@ -380,10 +384,7 @@ impl Admission {
             data,
             tcp_binding,
         } = admitted;
-        let whereabouts = match self.shares_host(&hello) {
-            true => Whereabouts::Process(hello.process),
-            false => Whereabouts::port(&self.node, &connections[0]),
-        };
+        let whereabouts = self.whereabouts(&hello, &connections[0]);
         let mut admitted = self.admitted();
         if admitted.contains_key(&rank) {
             control_sender::close(&connections, TURNED_AWAY, &[]);
@@ -425,10 +426,6 @@ impl Admission {
             self.attend(arriving);
         }
         self.attend(link.attend(receive, connections, whereabouts));
-    }
-
-    fn shares_host(&self, hello: &Hello) -> bool {
-        !hello.host.is_empty() && hello.host == self.hello.host
     }
 
     /// Whether `hello` fits this group; the certificate has been checked before.

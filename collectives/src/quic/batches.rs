@@ -105,7 +105,7 @@ impl AsyncUdpSocket for Batches {
         let received = self.inner.poll_recv(context, buffers, meta);
         if let Poll::Ready(Ok(received)) = received {
             for one in &mut meta[..received] {
-                one.addr = self.moves.is_known_at(one.addr);
+                one.addr = self.moves.came_from(one.addr);
             }
         }
         received

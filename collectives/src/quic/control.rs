@@ -1,5 +1,6 @@
 //! Messages on a control stream: a head, a body of bounded length.
 
+use std::iter;
 use std::sync::Arc;
 
 use quinn::{Connection, ConnectionError, RecvStream, SendStream};
@@ -8,8 +9,9 @@ use tokio::task::JoinSet;
 use super::admission::{Admission, MemberLink};
 use super::{ABORT, GOODBYE};
 use crate::membership::Event;
+use crate::wait_for_graph::Probe;
 use crate::wire::{MESSAGE_HEAD_BYTES, Message, MessageHead, Routed, WireError};
-use crate::{OperationError, Rank};
+use crate::{OperationError, Rank, overlay};
 
 /// Why no message came.
 #[derive(Debug)]
@@ -112,9 +114,33 @@ pub(super) async fn listen(link: &MemberLink, mut stream: RecvStream) {
     }
 }
 
+/// What a message carries that goes over other members, if that makes sense.
+pub(super) fn carried(routed: &Routed) -> Result<Message, WireError> {
+    let message = routed.message()?;
+    if let Message::WaitProbe(probe) = &message {
+        Probe::told(Rank::new(routed.from), probe)?;
+    }
+    Ok(message)
+}
+
+/// Whether a message between these two ranks, each of a group of `world`, comes to the rank `at` by
+/// the hand of `by`: who has it hands it to the next on the way, or to the last if it can.
+pub(super) fn is_handed_on(by: Rank, at: Rank, [from, to]: [Rank; 2], world: u32) -> bool {
+    if from == to || from.max(to).number() >= world {
+        return false;
+    }
+    let next = |rank: &Rank| {
+        let next = overlay::next_hop(*rank, to, world);
+        (next != to).then_some(next)
+    };
+    let mut way = iter::successors(Some(from), next);
+    let has_it = way.any(|rank| rank == by);
+    has_it && (at == to || way.next() == Some(at))
+}
+
 /// What a message comes to that has come over other members, if it is for this one.
 fn routed_event(admission: &Arc<Admission>, by: Rank, routed: Routed) -> Option<Event> {
-    match admission.route(routed) {
+    match admission.route(by, routed) {
         Ok(None) => None,
         Ok(Some((from, Message::OpenStreams(group)))) => {
             admission.asked_to_open(from, group);
@@ -170,5 +196,77 @@ fn abort(from: Rank, reason: &[u8]) -> Event {
     match message {
         Some(Message::Abort(abort)) => Event::Aborted { by: from, abort },
         _ => Event::Disconnected(from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::testing::Job;
+
+    /// Who hands a message to whom on its way, where this rank is connected with the last.
+    fn hands([from, to]: [Rank; 2], world: u32, knows_last: Rank) -> Vec<[Rank; 2]> {
+        let (mut at, mut hands) = (from, Vec::new());
+        while at != to {
+            let next = match at == knows_last {
+                true => to,
+                false => overlay::next_hop(at, to, world),
+            };
+            hands.push([at, next]);
+            at = next;
+        }
+        hands
+    }
+
+    #[test]
+    fn a_message_is_handed_on_along_its_way_and_by_nobody_else() {
+        for world in 2..=20 {
+            let mut pairs = Vec::new();
+            for one in Rank::all(world) {
+                pairs.extend(Rank::all(world).map(|other| [one, other]));
+            }
+            for &ends in &pairs {
+                let may = Rank::all(world).flat_map(|knows_last| hands(ends, world, knows_last));
+                let may: Vec<_> = may.collect();
+                for &[by, at] in pairs.iter().filter(|[by, at]| by != at) {
+                    let expected = may.contains(&[by, at]);
+                    let found = is_handed_on(by, at, ends, world);
+                    assert_eq!(found, expected, "{ends:?} of {world}, {by} to {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_that_there_are_not_send_nothing_and_get_nothing() {
+        let [zero, one, five] = [0, 1, 5].map(Rank::new);
+        assert!(is_handed_on(zero, one, [zero, one], 3));
+        for ends in [[five, one], [zero, five], [five, five], [one, one]] {
+            assert!(!is_handed_on(zero, one, ends, 3), "{ends:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nonsense_is_told_of_whoever_has_handed_it_on_and_a_false_sender_of_nobody() {
+        let job = Job::new(3);
+        let members = tokio::join!(job.member(0), job.member(1), job.member(2));
+        let [me, by, blamed] = [0, 1, 2].map(Rank::new);
+        let admission = &members.0.admission;
+        let nonsense = Routed {
+            from: blamed.number(),
+            to: me.number(),
+            message: vec![7; 3],
+        };
+        let heard = routed_event(admission, by, nonsense);
+        let Some(Event::GiveUp(OperationError::Protocol { peer, .. })) = heard else {
+            panic!("{heard:?}");
+        };
+        assert_eq!(peer, by);
+        let heartbeat = |from| Routed::new(from, me, &Message::Heartbeat);
+        let heard = routed_event(admission, by, heartbeat(by));
+        assert!(matches!(heard, Some(Event::Disconnected(rank)) if rank == by));
+        // Its own neighbours are handed nothing by others.
+        let heard = routed_event(admission, by, heartbeat(blamed));
+        assert!(heard.is_none(), "{heard:?}");
     }
 }

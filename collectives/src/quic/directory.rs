@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agreement::MemberId;
+use crate::config::WORLD_LIMIT;
 use crate::wire::{self, Decision};
 
 /// Where those members are that came in later, and how many there may be.
@@ -59,11 +60,17 @@ impl Directory {
             self.addresses.clear();
         }
         self.most = part.most;
-        self.addresses.extend(part.entries.iter().cloned());
+        for (member_id, address) in &part.entries {
+            let has_room = self.addresses.len() < WORLD_LIMIT as usize;
+            if has_room || self.addresses.contains_key(member_id) {
+                self.addresses.insert(*member_id, address.clone());
+            }
+        }
         self.told = self.addresses.len();
     }
 
-    /// A decision tells where those are that it admits.
+    /// A decision tells where those are that it admits, once it is certain: what somebody says to
+    /// be decided may not be.
     pub(super) fn hear(&mut self, decision: &Decision) {
         let newcomers = decision.newcomers.iter();
         let newcomers = newcomers.map(|one| (one.process.member_id, one.address.clone()));
@@ -126,5 +133,19 @@ mod tests {
         let known = [0, 1, 4, 9].map(|member_id| directory.address(member_id).unwrap());
         assert_eq!(known, ["b:0", "c:1", "b:4", "c:9"]);
         assert_eq!(directory.members(), [0, 1, 4, 9]);
+    }
+
+    #[test]
+    fn no_more_members_are_remembered_than_a_group_can_have() {
+        let mut directory = Directory::new(8);
+        for first in (0..2 * WORLD_LIMIT).step_by(wire::Directory::LIMIT) {
+            let members = (first..).take(wire::Directory::LIMIT);
+            let entries: Vec<_> = members.map(|member_id| (member_id, "a:1")).collect();
+            directory.learn(&told(3, &entries));
+        }
+        assert_eq!(directory.members().len(), WORLD_LIMIT as usize);
+        // Those that are known may turn out to be elsewhere.
+        directory.learn(&told(3, &[(0, "b:1")]));
+        assert_eq!(directory.address(0), Some("b:1".to_owned()));
     }
 }

@@ -24,9 +24,14 @@ use crate::{DataTransport, JoinError, Rank, SystemError, tls};
 /// What one stream may have under way: 1,024 gaps of two packets, the most that quinn can put
 /// together again, are never exceeded by 2 MiB.
 const STREAM_WINDOW: u32 = 2 << 20;
-const CONNECTION_WINDOW: u32 = 8 << 20;
-/// Control, data, and the groups that are split from this one.
-const STREAMS: u32 = 2 + super::streams::GROUPS as u32;
+/// What all streams of a connection may have under way together: as much as each of them may, so
+/// that none waits for another, and control never for bytes of operations that nobody reads. It is
+/// a permission, and takes memory only for streams that are backed up. quinn tells of room that is
+/// free again by eighths of this, so an eighth is besides.
+const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW / 7 * 8;
+/// Control, data, and the groups that are split from this one: of these each end may have as many
+/// as it can use, which the other has not made yet, or has dropped.
+const STREAMS: u32 = 2 + 2 * super::streams::GROUPS as u32;
 /// What the kernel may hold of one socket; the usual 208 KiB lose packets at full speed.
 const SOCKET_BUFFER: usize = 4 << 20;
 /// QUIC waits three times this before it repeats an unanswered first packet: a peer that starts a

@@ -133,7 +133,7 @@ impl Drop for HandshakePermit {
 }
 
 /// What one caller can have many addresses of: of IPv6, usually a network of 64 bits.
-fn site(address: IpAddr) -> IpAddr {
+pub(super) fn site(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

@@ -212,6 +212,11 @@ impl ReconfigurationDriver {
         }
         loop {
             self.agreement.handle(Instant::now(), Event::Tick, &mut out);
+            let decides = |action: &&Action| matches!(action, Action::Decided(_));
+            if let Some(Action::Decided(decision)) = out.iter().find(decides) {
+                // Those that it admits are told of it.
+                self.reconfiguration.node.directory().hear(decision);
+            }
             let mut end = None;
             for action in out.drain(..) {
                 match action {
@@ -244,9 +249,8 @@ impl ReconfigurationDriver {
         }
     }
 
-    /// Notes where those are that a decision admits. False for a newcomer that does not know where
-    /// all others are, as where a decision comes before the answer that tells: it asks on, and
-    /// hears both.
+    /// False for a decision that a newcomer hears which does not know where all others are, as
+    /// where it comes before the answer that tells: it asks on, and hears both.
     fn can_follow(&self, event: &Event) -> bool {
         let (Event::Decided(decision)
         | Event::Said {
@@ -256,12 +260,8 @@ impl ReconfigurationDriver {
         else {
             return true;
         };
-        let (node, asks) = (&self.reconfiguration.node, self.reconfiguration.asks());
-        if asks && !node.knows_all(decision) {
-            return false;
-        }
-        node.directory().hear(decision);
-        true
+        let reconfiguration = &self.reconfiguration;
+        !reconfiguration.asks() || reconfiguration.node.knows_all(decision)
     }
 
     fn charge(&mut self, member_id: MemberId, instruction: Instruction) {

@@ -1,7 +1,7 @@
 //! Streams for groups that are split from the one that was joined.
 //!
-//! The higher rank opens them, and says at their head for which group. They are few and bounded: a
-//! member can have no more than [`GROUPS`] under way at a time.
+//! The higher rank opens them, and says at their head for which group. They are few and bounded:
+//! two ranks can use no more than [`GROUPS`] groups at a time, and the next is an error.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +19,7 @@ use crate::idle::Closable;
 use crate::links;
 use crate::{LossCause, Member, OperationError, SystemError};
 
-/// Groups that two ranks can be in together, besides the one that they joined.
+/// Groups that two ranks can use together, besides the one that they joined.
 pub(super) const GROUPS: u8 = 64;
 /// How long the head of a stream may take to arrive after its first byte.
 const HEAD: Duration = Duration::from_secs(10);
@@ -102,6 +102,11 @@ impl<K: Ord, V> Arrivals<K, V> {
         self.waiting().len()
     }
 
+    /// How many there are with such names.
+    pub(super) fn count(&self, is_meant: impl Fn(&K) -> bool) -> usize {
+        self.waiting().keys().filter(|&name| is_meant(name)).count()
+    }
+
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<K, V>> {
         // Nothing that holds the lock can panic half-way through a change.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
@@ -135,9 +140,9 @@ pub(super) async fn receive(link: MemberLink, lane: u8, connection: Connection) 
             let mut head = [0; SplitHead::BYTES];
             let read = timeout(HEAD, receive.read_exact(&mut head)).await;
             if let (Ok(Ok(())), Some(SplitHead { group })) = (read, SplitHead::decode(&head)) {
-                // quinn lets no member open more than GROUPS, so these are bounded too.
+                // quinn lets no member open more than twice GROUPS, so these are bounded too.
                 let arrived = Arrived::new(data((send, receive)), closable.clone());
-                admission.arrives((from, group, lane), arrived);
+                admission.split_stream_arrives((from, group, lane), arrived);
             }
         }
     }

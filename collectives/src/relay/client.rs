@@ -34,6 +34,9 @@ const AT_FIRST: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(5);
 /// Nor one whose host refuses so many packets in a row.
 const REFUSALS: u32 = 2;
+/// For how long a relay has to refuse a rank until that is believed. A refusal proves nothing, so
+/// anybody on the way may have said it; a relay that serves is asked several times meanwhile.
+const STANDS: Duration = Duration::from_secs(3);
 
 /// Keeps this rank registered at a relay for as long as it lives.
 pub(crate) struct RelayClient(Arc<Shared>);
@@ -66,7 +69,16 @@ struct Standing {
     /// Packets since that the relay's host has refused.
     refusals: u32,
     is_silent: bool,
-    refused: Option<RelayRefusal>,
+    refused: Option<Refused>,
+}
+
+/// That this rank is refused, says somebody in the relay's name.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    reason: RelayRefusal,
+    /// When it was said first since the rank had a session, and when last.
+    since: Instant,
+    last: Instant,
 }
 
 /// Who uses a relay, and how many peers it may have.
@@ -131,9 +143,11 @@ impl RelayClient {
         }
     }
 
-    /// Why the relay does not serve this rank, if it has said so.
+    /// Why the relay does not serve this rank, if it has said so for long enough.
     pub(crate) fn refusal(&self) -> Option<RelayRefusal> {
-        lock(&self.0.standing).refused
+        let refused = lock(&self.0.standing).refused?;
+        let stands = refused.last.saturating_duration_since(refused.since) >= STANDS;
+        stands.then_some(refused.reason)
     }
 
     /// The address that is a peer for this process's endpoint; `None` where the system has no more.
@@ -275,7 +289,7 @@ impl Shared {
             }
             Some(Datagram::Alive { nonce }) if nonce == self.nonce => self.heard(),
             Some(Datagram::Refused { nonce, reason }) if nonce == self.nonce => {
-                self.refused(reason);
+                self.refused(Instant::now(), reason);
             }
             // Of a session that is over, of another rank, or of no relay at all.
             Some(
@@ -291,9 +305,22 @@ impl Shared {
         }
     }
 
-    fn refused(&self, reason: RelayRefusal) {
+    /// Counts while there is no session only. One that the relay has forgotten ends by its silence,
+    /// as it says nothing else of it.
+    fn refused(&self, now: Instant, reason: RelayRefusal) {
+        if self.session.load(Ordering::Relaxed) != 0 {
+            return;
+        }
         self.heard();
-        if lock(&self.standing).refused.replace(reason) != Some(reason) {
+        let mut standing = lock(&self.standing);
+        let before = standing.refused;
+        standing.refused = Some(Refused {
+            reason,
+            since: before.map_or(now, |before| before.since),
+            last: now,
+        });
+        drop(standing);
+        if before.map(|before| before.reason) != Some(reason) {
             let relay = &self.name;
             say(format_args!(
                 "the relay {relay} refuses this rank: {reason}"
@@ -374,4 +401,84 @@ fn loopback(like: SocketAddr) -> IpAddr {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that holds one of these locks can panic half-way through a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JobSecret;
+
+    const REASON: RelayRefusal = RelayRefusal::Token;
+
+    /// A rank's side, and the socket of a relay that says nothing by itself.
+    async fn asks() -> (RelayClient, std::net::UdpSocket) {
+        let relay = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let name = relay.local_addr().unwrap().to_string();
+        let token = RelayToken::of(&JobSecret::generate().unwrap());
+        let own = Registrant {
+            member: 1,
+            endpoint: ([127, 0, 0, 1], 4000).into(),
+            most: 2,
+        };
+        (RelayClient::open(&name, &token, own).await.unwrap(), relay)
+    }
+
+    impl RelayClient {
+        async fn hears(&self, datagram: Datagram<'_>) {
+            self.0.hear(&datagram.encode()).await;
+        }
+
+        async fn hears_refusal(&self) {
+            let (nonce, reason) = (self.0.nonce, REASON);
+            self.hears(Datagram::Refused { nonce, reason }).await;
+        }
+
+        async fn is_registered(&self) {
+            let (nonce, session) = (self.0.nonce, 7);
+            let proof = self.0.token.of_relay(&nonce, session);
+            let registered = Datagram::Registered {
+                nonce,
+                session,
+                proof,
+            };
+            self.hears(registered).await;
+        }
+
+        fn session(&self) -> u64 {
+            self.0.session.load(Ordering::Relaxed)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_believed_once_it_stands_and_no_longer_than_until_the_relay_serves() {
+        let (client, _relay) = asks().await;
+        let now = Instant::now();
+        client.hears_refusal().await;
+        assert_eq!(client.refusal(), None, "one datagram says nothing");
+        client.0.refused(now + STANDS / 2, REASON);
+        assert_eq!(client.refusal(), None);
+        client.0.refused(now + 2 * STANDS, REASON);
+        assert_eq!(client.refusal(), Some(REASON));
+        client.is_registered().await;
+        assert_eq!((client.session(), client.refusal()), (7, None));
+    }
+
+    #[tokio::test]
+    async fn who_has_a_session_is_not_refused_before_that_has_ended() {
+        let (client, _relay) = asks().await;
+        client.is_registered().await;
+        let now = Instant::now();
+        let refused_for_long = || {
+            client.0.refused(now, REASON);
+            client.0.refused(now + STANDS, REASON);
+        };
+        refused_for_long();
+        client.hears_refusal().await;
+        assert_eq!((client.session(), client.refusal()), (7, None));
+        // The relay has forgotten it: nothing that it says then counts as an answer.
+        client.0.notice_silence(now + SILENCE);
+        assert_eq!((client.session(), client.refusal()), (0, None));
+        refused_for_long();
+        assert_eq!(client.refusal(), Some(REASON));
+    }
 }

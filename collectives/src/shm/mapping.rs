@@ -118,7 +118,7 @@ mod linux {
     use std::sync::atomic::{AtomicU8, Ordering};
 
     use rustix::fs::{MemfdFlags, SealFlags};
-    use rustix::mm::{Advice, MapFlags, ProtFlags};
+    use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
     use super::{Mapping, NonNull, PAGE, Population, SegmentName, Source, Span, io};
 
@@ -192,20 +192,43 @@ mod linux {
         /// To be called once: the next private copy would be one of the file again.
         ///
         /// # Errors
-        /// When the kernel has no memory for another mapping.
+        /// When the kernel has no memory for another mapping; nothing is changed then.
         pub(in crate::shm) fn make_private(&self, written: Span) -> io::Result<()> {
             let Source::File { kept: Some(file) } = &self.source else {
                 return Err(io::ErrorKind::InvalidInput.into());
             };
-            let (start, flags) = (
-                self.start.as_ptr().cast(),
-                MapFlags::PRIVATE | MapFlags::FIXED,
-            );
-            // SAFETY: the mapping of the same file, length and protection takes the place of the
-            // one that `segment` made, so every reference into it stays valid and finds the same
-            // bytes.
-            unsafe { rustix::mm::mmap(start, self.bytes, PROTECTION, flags, file, 0)? };
+            // A kernel that maps over something takes that away first, and leaves a hole if it then
+            // has no memory. So whatever takes some is done elsewhere.
+            let (anywhere, flags) = (std::ptr::null_mut(), MapFlags::PRIVATE);
+            // SAFETY: the kernel chooses an address where nothing is mapped.
+            let copy =
+                unsafe { rustix::mm::mmap(anywhere, self.bytes, PROTECTION, flags, file, 0)? };
+            if let Err(error) = self.replace_with(copy) {
+                // SAFETY: mapped with this length, and nobody was told of it.
+                unsafe { rustix::mm::munmap(copy, self.bytes)? };
+                return Err(error);
+            }
             copy_pages(written);
+            Ok(())
+        }
+
+        /// Puts a mapping of the same file, length and protection in the place of this one.
+        fn replace_with(&self, copy: *mut c_void) -> io::Result<()> {
+            let (start, moves) = (self.start.as_ptr().cast(), MremapFlags::MAYMOVE);
+            // SAFETY: the copy takes the place of the mapping that `segment` made, so every
+            // reference into it stays valid and finds the same bytes.
+            let moved =
+                unsafe { rustix::mm::mremap_fixed(copy, self.bytes, self.bytes, moves, start) };
+            if moved.is_err() {
+                // SAFETY: the advice, which all memory is under at first, changes neither a byte
+                // nor where it is.
+                let there = unsafe { rustix::mm::madvise(start, self.bytes, Advice::Normal) };
+                if there.is_err() {
+                    // Other threads have references to memory that is gone.
+                    std::process::abort();
+                }
+            }
+            moved?;
             Ok(())
         }
     }
@@ -305,6 +328,65 @@ mod other {
     impl SegmentName {
         pub(crate) fn map(self, _: Population) -> io::Result<Mapping> {
             Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(meshwork_portable)))]
+mod tests {
+    use std::fs::File;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use super::*;
+
+    const LEN: usize = 3 * PAGE + 7;
+    /// Some bytes of it, on different pages.
+    const PLACES: [usize; 3] = [0, PAGE, LEN - 1];
+
+    fn byte(of: &Mapping, at: usize) -> &AtomicU8 {
+        assert!(at < of.bytes());
+        // SAFETY: inside the memory.
+        let byte = unsafe { of.start().add(at) };
+        // SAFETY: it is there as long as the mapping, and all touch it atomically.
+        unsafe { AtomicU8::from_ptr(byte.as_ptr()) }
+    }
+
+    fn set(of: &Mapping, value: u8) {
+        for at in PLACES {
+            byte(of, at).store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn values(of: &Mapping) -> [u8; 3] {
+        PLACES.map(|at| byte(of, at).load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn memory_that_is_taken_back_stays_where_and_as_it_is_and_is_nobody_elses() {
+        let (own, name) = Mapping::segment(LEN).unwrap();
+        let theirs = name.map(Population::Eager).unwrap();
+        set(&theirs, 1);
+        own.make_private(Span::of_mapping(&own)).unwrap();
+        assert_eq!(values(&own), [1; 3]);
+        set(&theirs, 2);
+        assert_eq!(values(&own), [1; 3]);
+        set(&own, 3);
+        assert_eq!((values(&own), values(&theirs)), ([3; 3], [2; 3]));
+    }
+
+    #[test]
+    fn memory_of_which_no_copy_can_be_mapped_stays_shared_however_often_that_is_tried() {
+        let (mut own, name) = Mapping::segment(LEN).unwrap();
+        let theirs = name.map(Population::Eager).unwrap();
+        // It cannot be mapped to be read.
+        let file = File::options().write(true).open("/dev/null").unwrap();
+        own.source = Source::File {
+            kept: Some(file.into()),
+        };
+        for value in [1, 2] {
+            own.make_private(Span::of_mapping(&own)).unwrap_err();
+            set(&theirs, value);
+            assert_eq!(values(&own), [value; 3]);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-use super::Newcomer;
+use super::{NEWCOMERS, Newcomer};
 
 /// A try to reach a decision; higher ones overrule lower ones.
 #[derive(Archive, Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -72,11 +72,15 @@ impl Decision {
     /// Whether it can be: nobody has two places, newcomers can be reached, and an epoch may follow.
     fn makes_sense(&self) -> bool {
         let mut places = BTreeSet::new();
-        let mut newcomers = self.newcomers.iter();
         self.epoch < u64::MAX
             && self.members().all(|member| places.insert(member.member_id))
-            && newcomers.all(Newcomer::makes_sense)
+            && make_sense(&self.newcomers)
     }
+}
+
+/// Whether one step may admit these.
+fn make_sense(newcomers: &[Newcomer]) -> bool {
+    newcomers.len() <= NEWCOMERS && newcomers.iter().all(Newcomer::makes_sense)
 }
 
 impl AgreementMessage {
@@ -89,8 +93,7 @@ impl AgreementMessage {
                     standing, accepted, ..
                 } = promises;
                 let decision = accepted.as_ref().map(|(_, decision)| decision);
-                decision.is_none_or(Decision::makes_sense)
-                    && standing.newcomers.iter().all(Newcomer::makes_sense)
+                decision.is_none_or(Decision::makes_sense) && make_sense(&standing.newcomers)
             }
             Self::Prepare { .. }
             | Self::Accept { .. }
@@ -146,4 +149,53 @@ pub(crate) enum AgreementMessage {
         ballot: Ballot,
         beat: u64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn newcomers(count: usize) -> Vec<Newcomer> {
+        let processes = (0..).map(|member_id| MemberProcess {
+            member_id,
+            incarnation: 1,
+        });
+        let newcomers = processes.map(|process| Newcomer::at(process, "a:1"));
+        newcomers.take(count).collect()
+    }
+
+    #[test]
+    fn more_newcomers_than_one_step_admits_make_no_sense() {
+        for (count, makes_sense) in [(0, true), (NEWCOMERS, true), (NEWCOMERS + 1, false)] {
+            let decision = Decision {
+                epoch: 2,
+                survivors: Vec::new(),
+                newcomers: newcomers(count),
+                completed: 0,
+            };
+            let promises = |accepted, newcomers| Promises {
+                standing: MemberState {
+                    completed: 0,
+                    newcomers,
+                },
+                accepted,
+                ..Promises::default()
+            };
+            let ballot = Ballot::NONE;
+            let accepted = Some((ballot, decision.clone()));
+            for message in [
+                AgreementMessage::Promise {
+                    ballot,
+                    promises: promises(None, newcomers(count)),
+                },
+                AgreementMessage::Promise {
+                    ballot,
+                    promises: promises(accepted, Vec::new()),
+                },
+                AgreementMessage::Decided(decision),
+            ] {
+                assert_eq!(message.makes_sense(), makes_sense, "{count}: {message:?}");
+            }
+        }
+    }
 }

@@ -18,7 +18,7 @@ fn blocks_that_are_not_in_the_input_or_differ_between_ranks_are_refused() {
         }) => (buffer, found, expected),
         other => panic!("{other:?}"),
     };
-    Over::Local.run(2, |mut group| {
+    let claims = |mut group: Group| {
         let reversed = Range { start: 4, end: 2 };
         let one = reduce(&mut group, &[0; 4], &[2..4, 0..2][..1]);
         assert_eq!(refused(one), ("list of blocks", 1, 2));
@@ -32,6 +32,30 @@ fn blocks_that_are_not_in_the_input_or_differ_between_ranks_are_refused() {
         reduce(&mut group, &[1; 4], &[0..2, 2..4]).unwrap();
         let shifted = group.rank().index();
         let done = reduce(&mut group, &[1; 5], &[shifted..shifted + 2, 3..5]);
-        assert!(done.is_err(), "blocks that lie elsewhere on the other rank");
-    });
+        assert!(
+            matches!(done, Err(OperationError::Disagreement { .. })),
+            "blocks that lie elsewhere on the other rank: {done:?}"
+        );
+    };
+    for over in Over::ALL {
+        over.run(2, claims);
+    }
+}
+
+/// Most ranks hear of the difference from none of those who tell them of their calls.
+#[test]
+fn nobody_folds_blocks_that_lie_elsewhere_on_one_of_many_ranks() {
+    for (communication, world) in [(Communication::Auto, 5), (Communication::Direct, 9)] {
+        Over::Quic.run(world, |mut group| {
+            group.set_communication(communication);
+            let odd = usize::from(group.rank() == Rank::new(2));
+            let last = 2 * (world as usize - 1);
+            // The last block ends in the same place, so that the calls look alike.
+            let starts = (0..last).step_by(2).map(|place| place + odd).chain([last]);
+            let blocks: Vec<Range<usize>> = starts.map(|start| start..start + 1).collect();
+            let input = vec![1_i64; last + 1];
+            let done = group.reduce_scatter_at(&input, &blocks, &mut [0], ReduceOp::Sum);
+            assert!(done.is_err(), "rank {} of {world}", group.rank());
+        });
+    }
 }

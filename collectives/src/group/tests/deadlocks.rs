@@ -48,6 +48,26 @@ fn two_ranks_that_send_each_other_more_than_is_taken_ahead_are_told_at_once() {
     found_at_once(2, |group| group.send(&much, next(group)));
 }
 
+/// All that may be under way is taken by bytes that nobody reads, in each of several groups.
+#[test]
+fn groups_that_are_all_backed_up_leave_room_for_the_word_that_tells_of_it() {
+    let much = vec![1_u8; 16 << 20];
+    for over in [Over::Quic, Over::Tls] {
+        let errors = over.run(2, |mut group| {
+            let other = next(&group);
+            let splits = [(); 5].map(|()| group.split(Some(0), 0).unwrap().unwrap());
+            let began = Instant::now();
+            let errors = each(splits, |mut split| split.send(&much, other).unwrap_err());
+            assert!(began.elapsed() < PATIENCE / 2, "{over:?}: {errors:?}");
+            errors
+        });
+        for error in errors.into_iter().flatten() {
+            let named = matches!(error, OperationError::Disagreement { .. });
+            assert!(named, "{over:?}: {error}");
+        }
+    }
+}
+
 #[test]
 fn ranks_around_a_ring_that_wait_for_the_next_ones_message_are_told_at_once() {
     found_at_once(7, |group| group.receive(&mut [0_u8; 4], next(group)));

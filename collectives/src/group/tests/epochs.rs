@@ -152,6 +152,25 @@ fn of_two_a_rank_that_has_left_without_a_word_of_the_kernel_may_live_on() {
 }
 
 #[test]
+fn survivors_keep_their_choice_of_algorithm_and_how_long_they_wait() {
+    let mut groups = Over::Quic.groups(3);
+    for group in &mut groups {
+        group.set_communication(Communication::Tree);
+        group.set_operation_timeout(PATIENCE / 2);
+    }
+    drop(groups.remove(1));
+    each(groups, |mut group| {
+        assert!(group.barrier().is_err());
+        group.shrink().unwrap();
+        let session = group.settled();
+        assert_eq!(session.communication, Communication::Tree);
+        assert_eq!(session.timeouts.operation(), PATIENCE / 2);
+        drop(session);
+        group.barrier().and_then(|()| group.leave()).unwrap();
+    });
+}
+
+#[test]
 fn the_launchers_word_about_a_member_of_the_last_epoch_blames_nobody_of_this_one() {
     let shrunk = Shrunk::new();
     shrunk.announce(3, 1);

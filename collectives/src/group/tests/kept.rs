@@ -290,6 +290,7 @@ fn who_lets_others_in_keeps_its_connections() {
                 member.group.grow().unwrap();
             }
             member.founders.push(1);
+            assert_eq!(member.group.settled().communication, Communication::Tree);
             member.sum();
             let (kept, new) = kept_and_new(&before, &member.connections());
             member.group.leave().unwrap();

@@ -8,7 +8,7 @@ use super::{ChunkReader, LinkOperation, Scratch};
 use crate::Rank;
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
-use crate::links::Links;
+use crate::links::{LinkWriters, Links};
 use crate::schedule::Algorithm;
 
 /// How blocks come to those that they are for.
@@ -98,7 +98,7 @@ impl LinkOperation<'_> {
         let Links {
             outgoing, incoming, ..
         } = links;
-        self.announce(outgoing).await?;
+        self.tell_call(outgoing).await?;
         let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
         let mut arrived = BTreeMap::new();
         for distance in 1..self.world {
@@ -114,7 +114,7 @@ impl LinkOperation<'_> {
             let receive = async {
                 if distance == 1 {
                     // Not with their chunks, which may be held up by whoever makes another call.
-                    chunk_reader.check_all(|_| false).await?;
+                    self.hear_calls(&mut chunk_reader).await?;
                 }
                 match (taken, &fold) {
                     (Some(take), None) => {
@@ -143,5 +143,26 @@ impl LinkOperation<'_> {
             reduction.complete(output, &sources)?;
         }
         Ok(())
+    }
+
+    /// Whether digests follow the calls. Blocks to be reduced may stand elsewhere on other ranks
+    /// and still be as long as expected. Whoever finds that digests differ has sent its blocks to
+    /// its successor at most, so that no other rank receives all that it needs.
+    fn compares_digests(&self) -> bool {
+        self.request.contract.kind == Kind::ReduceScatter && self.request.digest != 0
+    }
+
+    async fn tell_call(&self, outgoing: &mut LinkWriters) -> Result<(), Failure> {
+        match self.compares_digests() {
+            true => self.tell_digest(outgoing).await,
+            false => self.announce(outgoing).await,
+        }
+    }
+
+    async fn hear_calls(&self, chunk_reader: &mut ChunkReader<'_>) -> Result<(), Failure> {
+        match self.compares_digests() {
+            true => self.hear_digests(chunk_reader).await,
+            false => chunk_reader.check_all(|_| false).await,
+        }
     }
 }

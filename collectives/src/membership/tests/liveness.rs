@@ -28,6 +28,24 @@ fn a_rank_of_the_same_host_is_never_judged_by_its_silence() {
     }
 }
 
+/// As where two hosts have one name, or a kernel watches no processes.
+#[test]
+fn ranks_that_no_kernel_watches_are_judged_by_their_signs_of_life() {
+    let mut world = World::joined(3, MS, Hosts::One);
+    for rank in 0..3 {
+        for other in (0..3).filter(|other| *other != rank) {
+            world.happens(rank, Event::Unwatched(Rank::at(other)));
+        }
+    }
+    world.run(60 * SECOND);
+    assert_eq!(world.ends, vec![None; 3]);
+    world.stops(2);
+    world.run(70 * SECOND);
+    world.all_blame(2, 60 * SECOND + 2 * TIMEOUTS.silence + GRACE);
+    let silent = |cause: &Option<LossCause>| matches!(cause, Some(LossCause::Silent(_)));
+    assert!(causes(&world)[..2].iter().all(silent), "{:?}", world.ends);
+}
+
 #[test]
 fn ranks_of_one_host_send_each_other_no_signs_of_life() {
     let mut world = World::joined(8, MS, Hosts::One);

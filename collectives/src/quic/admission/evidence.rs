@@ -32,6 +32,7 @@ use crate::quic::moves::Moves;
 use crate::quic::node::Node;
 use crate::quic::refusals::Refused;
 use crate::tasks::spawn;
+use crate::wire::Hello;
 use crate::{OperationError, Rank};
 
 /// How long a refusal may be on its way; where none comes, a datagram has arrived or is lost.
@@ -182,6 +183,17 @@ impl Admission {
         });
     }
 
+    /// Where a member can be looked at that has just said this over a connection. Whoever speaks
+    /// lives: if this kernel knows no such process, it is another kernel's, and has only a host of
+    /// the same name. Then its port tells, and its silence.
+    pub(super) fn whereabouts(&self, said: &Hello, connection: &Connection) -> Whereabouts {
+        let shares_host = !said.host.is_empty() && said.host == self.hello.host;
+        match shares_host && host::has_process(said.process) {
+            true => Whereabouts::Process(said.process),
+            false => Whereabouts::port(&self.node, connection),
+        }
+    }
+
     /// Waits for the process of a member to end, if that can be told; of a member on another host,
     /// finds out what its port is worth.
     pub(super) async fn watch(&self, rank: Rank, whereabouts: Whereabouts) -> Option<Event> {
@@ -198,6 +210,7 @@ impl Admission {
                 }
             }
             port @ Whereabouts::Port { .. } => {
+                let _ = self.events.send(Event::Unwatched(rank)).await;
                 port.test().await;
                 None
             }
@@ -274,6 +287,8 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+    #[cfg(all(target_os = "linux", not(meshwork_portable)))]
+    use crate::quic::testing::Job;
     use crate::wire::MemberProcess;
 
     fn port(address: SocketAddr) -> Whereabouts {
@@ -379,6 +394,28 @@ mod tests {
             text.contains(WATCHING) && text.contains("'ulimit -n'"),
             "{text}"
         );
+    }
+
+    #[cfg(all(target_os = "linux", not(meshwork_portable)))]
+    #[tokio::test]
+    async fn who_speaks_and_is_no_process_of_this_kernel_is_looked_at_as_on_another_host() {
+        let job = Job::new(2);
+        let (own, other) = tokio::join!(job.member(0), job.member(1));
+        let connection = own.connection(Rank::new(1)).unwrap();
+        let whereabouts = |process| {
+            let said = Hello {
+                process,
+                ..own.admission.hello.clone()
+            };
+            own.admission.whereabouts(&said, &connection)
+        };
+        let here = whereabouts(std::process::id());
+        assert!(matches!(here, Whereabouts::Process(_)));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let elsewhere = whereabouts(child.id());
+        assert!(matches!(elsewhere, Whereabouts::Port { .. }));
+        drop(other);
     }
 
     #[cfg(all(target_os = "linux", not(meshwork_portable)))]

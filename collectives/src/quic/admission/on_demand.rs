@@ -10,7 +10,9 @@
 //! its way over neighbours, and is answered by the higher rank's background, whatever its program
 //! does: so a send needs no receive to begin.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -30,16 +32,23 @@ use crate::{DataTransport, Member, OperationError, Rank, overlay};
 const FIRST_ASKED: Duration = Duration::from_millis(5);
 /// And how long between two questions at most, of which each may be lost.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
+/// Groups that are over and are remembered: a question that was under way when one ended is heard
+/// long before so many more have. No number comes twice in an epoch.
+const ENDED: usize = 1024;
 
 /// What is being opened, or has been.
 #[derive(Default)]
 pub(super) struct Opening {
     /// Ranks that are or were dialled.
     dialled: BTreeSet<Rank>,
-    /// Streams to a rank for a group, for as long as the group lives here and the connection stays,
-    /// by the number of the task that opens them.
+    /// Streams to a rank for a group that was split, for as long as the group lives here and the
+    /// connection stays, by the number of the task that opens them.
     streams: BTreeMap<(Rank, u64), u64>,
     tasks: u64,
+    /// Such groups of this rank whose operations have needed another, for as long.
+    needed: BTreeSet<(Rank, u64)>,
+    /// Those that are over, the last at the back.
+    ended: VecDeque<u64>,
 }
 
 impl Opening {
@@ -48,17 +57,49 @@ impl Opening {
         self.dialled.insert(rank)
     }
 
-    /// The number of the task that is to open streams now: once, and no more than two ranks can
-    /// have.
+    /// Whether one more group of this rank, or one that is known, may use streams with a rank.
+    fn has_room_for(&mut self, rank: Rank, group: u64) -> bool {
+        let of_rank = self.needed.range((rank, 0)..=(rank, u64::MAX));
+        let is_known = self.needed.contains(&(rank, group));
+        if !is_known && of_rank.count() >= usize::from(GROUPS) {
+            return false;
+        }
+        self.needed.insert((rank, group));
+        true
+    }
+
+    /// The number of the task that is to open streams now: once.
     fn opens(&mut self, rank: Rank, group: u64) -> Option<u64> {
+        let Entry::Vacant(place) = self.streams.entry((rank, group)) else {
+            return None;
+        };
+        self.tasks += 1;
+        Some(*place.insert(self.tasks))
+    }
+
+    /// The same where a rank asks: not for a group that is over here, and not for more groups that
+    /// nobody has needed here than that rank can use.
+    fn opens_as_asked(&mut self, rank: Rank, group: u64) -> Option<u64> {
         let of_rank = self.streams.range((rank, 0)..=(rank, u64::MAX));
-        let is_new = !self.streams.contains_key(&(rank, group));
-        if !is_new || of_rank.count() > usize::from(GROUPS) {
+        let unneeded = of_rank.filter(|(name, _)| !self.needed.contains(*name));
+        if self.has_ended(group) || unneeded.count() >= usize::from(GROUPS) {
             return None;
         }
-        self.tasks += 1;
-        self.streams.insert((rank, group), self.tasks);
-        Some(self.tasks)
+        self.opens(rank, group)
+    }
+
+    /// A group that was split is over here.
+    fn ends(&mut self, group: u64) {
+        self.streams.retain(|(_, of), _| *of != group);
+        self.needed.retain(|(_, of)| *of != group);
+        if self.ended.len() == ENDED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(group);
+    }
+
+    fn has_ended(&self, group: u64) -> bool {
+        self.ended.contains(&group)
     }
 
     /// Whether that task is still to open them: the connection that it was for may be closed.
@@ -70,6 +111,7 @@ impl Opening {
     pub(super) fn forget(&mut self, rank: Rank) {
         self.dialled.remove(&rank);
         self.streams.retain(|(to, _), _| *to != rank);
+        self.needed.retain(|(with, _)| *with != rank);
     }
 }
 
@@ -91,13 +133,14 @@ impl Connector for OnDemand {
 
 impl Drop for OnDemand {
     fn drop(&mut self) {
-        let opening = &mut lock(&self.admission.opening).streams;
-        opening.retain(|(_, group), _| *group != self.group);
-        let arrivals = &self.admission.arrivals;
-        arrivals.retain(|(_, group, _)| *group != self.group);
-        if self.group != JOINED {
-            self.admission.split_groups.fetch_sub(1, Ordering::Relaxed);
+        let (admission, group) = (&self.admission, self.group);
+        if group != JOINED {
+            // First, so that what arrives from here on finds the group over.
+            lock(&admission.opening).ends(group);
+            admission.tcp.forget_group(group);
+            admission.split_groups.fetch_sub(1, Ordering::Relaxed);
         }
+        admission.arrivals.retain(|(_, of, _)| *of != group);
     }
 }
 
@@ -121,6 +164,7 @@ impl Admission {
     /// before they can be held.
     async fn connect(self: &Arc<Self>, rank: Rank, group: u64) -> Connected {
         loop {
+            self.take_room(rank, group).await;
             let lanes = self.streams_with(rank, group).await;
             let closable = lanes.first().and_then(Arrived::closable).cloned();
             let lanes = lanes.into_iter().map(|lane| lane.data);
@@ -140,6 +184,21 @@ impl Admission {
                 };
             }
         }
+    }
+
+    /// Counts a group among those that two ranks use together. Where they are too many it ends all
+    /// groups, and that ends the wait for this.
+    async fn take_room(&self, rank: Rank, group: u64) {
+        if group == JOINED || lock(&self.opening).has_room_for(rank, group) {
+            return;
+        }
+        let error = OperationError::TooManyGroups {
+            rank: self.me,
+            peer: rank,
+            most: GROUPS.into(),
+        };
+        let _ = self.events.send(Event::GiveUp(error)).await;
+        pending::<()>().await;
     }
 
     /// A stream for each lane of a group with a member, once they are open.
@@ -210,14 +269,18 @@ impl Admission {
 
     /// Starts to open the streams of a group to a lower rank, unless they are open.
     fn open_streams(self: &Arc<Self>, rank: Rank, group: u64) {
-        let Some(task) = lock(&self.opening).opens(rank, group) else {
-            return;
-        };
-        self.dial_once(rank);
         if group == JOINED {
             // Those come with the connection.
-            return;
+            return self.dial_once(rank);
         }
+        let task = lock(&self.opening).opens(rank, group);
+        if let Some(task) = task {
+            self.start_to_open(rank, group, task);
+        }
+    }
+
+    fn start_to_open(self: &Arc<Self>, rank: Rank, group: u64, task: u64) {
+        self.dial_once(rank);
         self.attend(self.clone().open(rank, group, task));
     }
 
@@ -236,13 +299,36 @@ impl Admission {
             Ok(lanes) => {
                 for (lane, data) in (0..).zip(lanes) {
                     let arrived = Arrived::new(data, connection.clone());
-                    self.arrives((rank, group, lane), arrived);
+                    self.split_stream_arrives((rank, group, lane), arrived);
                 }
             }
+            // Nobody needs them any more.
+            Err(_) if self.is_over(group) => {}
             Err(error) => {
                 let _ = self.events.send(Event::GiveUp(error)).await;
             }
         }
+    }
+
+    /// Puts a stream of a group that was split where it is asked for, unless that is over here.
+    pub(in crate::quic) fn split_stream_arrives(&self, name: (Rank, u64, u8), arrived: Arrived) {
+        let (_, group, _) = name;
+        self.arrives(name, arrived);
+        // Looked at only now: a group that ends from here on takes it along.
+        if self.is_over(group) {
+            self.arrivals.retain(|(_, of, _)| *of != group);
+        }
+    }
+
+    /// Whether a group that was split is over here.
+    pub(super) fn is_over(&self, group: u64) -> bool {
+        lock(&self.opening).has_ended(group)
+    }
+
+    /// Streams and lanes that have arrived and that nobody has asked for.
+    #[cfg(test)]
+    pub(crate) fn unasked(&self) -> usize {
+        self.arrivals.len() + self.tcp.unasked()
     }
 
     /// A stream for each lane with a lower rank that is connected.
@@ -279,31 +365,88 @@ impl Admission {
         self.tell(next, Message::Routed(routed));
     }
 
-    /// Passes a message on, or returns from whom it is if it is for this rank.
+    /// Passes on a message that another rank has handed to this one, or returns it and from whom it
+    /// is: if it is for this rank, or none that goes so.
+    ///
+    /// Whoever has handed it on answers for nonsense, as each looks at a message before; who has
+    /// sent it is only said, so one that would not have come from there is dropped.
     pub(in crate::quic) fn route(
         self: &Arc<Self>,
+        by: Rank,
         routed: Routed,
     ) -> Result<Option<(Rank, Message)>, OperationError> {
-        let [from, to] = [routed.from, routed.to].map(Rank::new);
-        if to == self.me {
-            let message = routed.message();
-            let error = |error| OperationError::Protocol { peer: from, error };
-            return message.map(|message| Some((from, message))).map_err(error);
+        let message = crate::quic::control::carried(&routed);
+        let message = message.map_err(|error| OperationError::Protocol { peer: by, error })?;
+        let ends = [routed.from, routed.to].map(Rank::new);
+        let ([from, to], world) = (ends, self.hello.world);
+        if !crate::quic::control::is_handed_on(by, self.me, ends, world) {
+            return Ok(None);
         }
-        if to.number() < self.hello.world {
-            let next = match self.admitted().contains_key(&to) {
-                true => to,
-                false => overlay::next_hop(self.me, to, self.hello.world),
-            };
-            self.tell(next, Message::Routed(routed));
+        let goes_so = matches!(message, Message::OpenStreams(_) | Message::WaitProbe(_));
+        if to == self.me || !goes_so {
+            return Ok(Some((from, message)));
         }
+        let next = match self.admitted().contains_key(&to) {
+            true => to,
+            false => overlay::next_hop(self.me, to, world),
+        };
+        self.tell(next, Message::Routed(routed));
         Ok(None)
     }
 
     /// A lower rank needs the streams of a group.
     pub(in crate::quic) fn asked_to_open(self: &Arc<Self>, from: Rank, group: u64) {
-        if from < self.me {
-            self.open_streams(from, group);
+        if from >= self.me {
+            return;
         }
+        if group == JOINED {
+            return self.dial_once(from);
+        }
+        let task = lock(&self.opening).opens_as_asked(from, group);
+        if let Some(task) = task {
+            self.start_to_open(from, group, task);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_is_over_is_not_opened_again_by_who_asks_late() {
+        let mut opening = Opening::default();
+        let task = opening.opens(Rank::CHIEF, 7).unwrap();
+        assert!(opening.is_opened_by(task, Rank::CHIEF, 7));
+        opening.ends(7);
+        assert!(!opening.is_opened_by(task, Rank::CHIEF, 7));
+        assert_eq!(opening.opens_as_asked(Rank::CHIEF, 7), None);
+        assert!(opening.streams.is_empty());
+        assert!(opening.opens_as_asked(Rank::CHIEF, 8).is_some());
+        for group in (100..).take(2 * ENDED) {
+            opening.ends(group);
+        }
+        assert_eq!(opening.ended.len(), ENDED);
+    }
+
+    #[test]
+    fn two_ranks_use_so_many_groups_at_a_time_and_who_asks_takes_no_room_from_these() {
+        let (mut opening, most) = (Opening::default(), u64::from(GROUPS));
+        let [rank, other] = [0, 1].map(Rank::new);
+        let asked = (1..).map_while(|group| opening.opens_as_asked(rank, group));
+        assert_eq!(asked.count(), usize::from(GROUPS));
+        for group in 1001..=1000 + most {
+            assert!(opening.has_room_for(rank, group));
+            assert!(opening.opens(rank, group).is_some());
+        }
+        // One of them again, one too many, and as many again with another rank.
+        assert!(opening.has_room_for(rank, 1001));
+        assert!(!opening.has_room_for(rank, 2000));
+        assert!(opening.has_room_for(other, 2000));
+        opening.ends(1001);
+        assert!(opening.has_room_for(rank, 2001));
+        assert!(!opening.has_room_for(rank, 2002));
+        opening.forget(rank);
+        assert!(opening.has_room_for(rank, 2002));
     }
 }

@@ -10,9 +10,11 @@
 //! So a connection over TCP belongs to the very processes and the very epoch that met over QUIC,
 //! and what one connection has proved is of no use on another.
 
+mod limiter;
+
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,7 +23,6 @@ use quinn::Connection;
 use ring::hmac;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zeroize::Zeroizing;
@@ -30,20 +31,16 @@ use super::Admission;
 use super::accept::report;
 use crate::identity::{TCP_ALPN, distrust_over_tcp};
 use crate::open_files::{self, Shortage};
+use crate::quic::handshake_limiter::site;
 use crate::quic::heads::BulkHead;
 use crate::quic::streams::{Arrivals, Data, unfinished};
 use crate::tasks::spawn_in;
 use crate::tls::{self, Failed};
 use crate::{DataTransport, JoinError, LossCause, Member, OperationError, Rank};
+use limiter::{TcpCaller, TcpLimiter, TurnedAwayLog};
 
-/// Callers over TCP that may be half done at a time; the kernel keeps the others until there is
-/// room.
-const HALF_OPEN: usize = 64;
-/// How long such a caller may take to prove what it is.
-const PROVING: Duration = Duration::from_secs(10);
-/// And how long in a crowd, in which those who say nothing must not keep others out.
-const HURRY: Duration = Duration::from_millis(500);
-/// Connections over TCP that may wait to be asked for; a member that opens more is not heard.
+/// Connections over TCP of one member that may wait to be asked for; one that opens more is not
+/// heard.
 const WAITING: usize = 1024;
 /// How long a member is tried that was reached over QUIC.
 const REACHING: Duration = Duration::from_secs(5);
@@ -64,13 +61,15 @@ const LABEL: &[u8] = b"EXPORTER-meshwork-bulk";
 pub(super) struct TcpBinding {
     /// Tells the connections that one rank has been greeted on apart.
     serial: u64,
+    /// Where the other end is.
+    site: IpAddr,
     secret: hmac::Key,
 }
 
 /// Connections over TCP, and what they have to prove.
 #[derive(Default)]
 pub(super) struct Tcp {
-    /// Of members that have been greeted and are not in yet: the last greeting counts.
+    /// Of members that have been greeted, in yet or not: the last greeting counts.
     greeted: Mutex<BTreeMap<Rank, TcpBinding>>,
     serials: AtomicU64,
     /// By the serial of the tie, the group's number and the lane.
@@ -87,28 +86,86 @@ impl Tcp {
             .ok()?;
         Some(TcpBinding {
             serial: self.serials.fetch_add(1, Ordering::Relaxed),
+            site: site(connection.remote_address().ip()),
             secret: hmac::Key::new(hmac::HMAC_SHA256, &*secret),
         })
     }
 
-    /// One connection for each lane of a group, as they arrive.
+    /// One connection for each lane of a group, as they arrive. Whoever no longer waits for them
+    /// leaves none behind.
     pub(super) async fn lanes(&self, tcp_binding: &TcpBinding, group: u64, lanes: u8) -> Vec<Data> {
+        let serial = tcp_binding.serial;
+        let _unasked = Unasked {
+            tcp: self,
+            of: (serial, group),
+        };
         let mut arrived = Vec::new();
         for lane in 0..lanes {
-            arrived.push(self.arrivals.take((tcp_binding.serial, group, lane)).await);
+            arrived.push(self.arrivals.take((serial, group, lane)).await);
         }
         arrived
     }
 
-    /// Drops what has arrived for a connection that is closed.
+    /// Drops what has arrived for a connection that is closed, and expects nothing more.
     pub(super) fn forget(&self, tcp_binding: &TcpBinding) {
+        self.greeted()
+            .retain(|_, greeted| greeted.serial != tcp_binding.serial);
         self.arrivals
             .retain(|(serial, ..)| *serial != tcp_binding.serial);
+    }
+
+    /// Drops what has arrived for a group that is over.
+    pub(super) fn forget_group(&self, group: u64) {
+        self.arrivals.retain(|(_, of, _)| *of != group);
+    }
+
+    /// Expects the connections of a rank that has been greeted, and no more those of an earlier
+    /// greeting.
+    fn remember_greeting(&self, rank: Rank, tcp_binding: TcpBinding) {
+        let before = self.greeted().insert(rank, tcp_binding);
+        if let Some(before) = before {
+            self.forget(&before);
+        }
+    }
+
+    /// Who calls from this address, before it has said a word.
+    fn caller(&self, address: IpAddr) -> TcpCaller {
+        let site = site(address);
+        match self.greeted().values().any(|greeted| greeted.site == site) {
+            true => TcpCaller::Expected(site),
+            false => TcpCaller::Stranger(site),
+        }
+    }
+
+    /// How many connections wait to be asked for that belong to this one.
+    fn waiting(&self, tcp_binding: &TcpBinding) -> usize {
+        self.arrivals
+            .count(|(serial, ..)| *serial == tcp_binding.serial)
+    }
+
+    /// How many wait to be asked for, of all.
+    #[cfg(test)]
+    pub(super) fn unasked(&self) -> usize {
+        self.arrivals.len()
     }
 
     fn greeted(&self) -> MutexGuard<'_, BTreeMap<Rank, TcpBinding>> {
         // Nothing that holds the lock can panic half-way through a change.
         self.greeted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Drops what has arrived for a group on a connection once nobody waits for it.
+struct Unasked<'a> {
+    tcp: &'a Tcp,
+    /// The serial of the tie, and the group's number.
+    of: (u64, u64),
+}
+
+impl Drop for Unasked<'_> {
+    fn drop(&mut self) {
+        let arrivals = &self.tcp.arrivals;
+        arrivals.retain(|(serial, group, _)| (*serial, *group) != self.of);
     }
 }
 
@@ -138,11 +195,12 @@ impl TcpBinding {
 
 /// Takes in what members open over TCP, for as long as the epoch lasts.
 pub(in crate::quic) async fn take_in(admission: Arc<Admission>, listener: Arc<TcpListener>) {
-    let member_ids = Arc::new(Semaphore::new(HALF_OPEN));
+    let tcp_limiter = Arc::new(TcpLimiter::default());
     // Ends with this, and with it all who are half done.
     let mut callers = JoinSet::new();
+    let mut turned_away = TurnedAwayLog::default();
     let mut shortage = Shortage::new(admission.me, CONNECTION, admission.reaching());
-    while let Ok(place) = member_ids.clone().acquire_owned().await {
+    loop {
         while callers.try_join_next().is_some() {}
         let (stream, address) = match listener.accept().await {
             Ok(caller) => caller,
@@ -160,14 +218,22 @@ pub(in crate::quic) async fn take_in(admission: Arc<Admission>, listener: Arc<Tc
             }
         };
         shortage.is_over();
-        let crowd = member_ids.available_permits() < HALF_OPEN / 2;
-        let proving = if crowd { HURRY } else { PROVING };
+        let Some(permit) = tcp_limiter.permit(admission.tcp.caller(address.ip())) else {
+            if let Some(count) = turned_away.note(Instant::now().into_std()) {
+                tracing::warn!(
+                    rank = admission.me.number(),
+                    "{count} callers over TCP were turned away: as many as may be at a time have \
+                     not proved what they are"
+                );
+            }
+            continue;
+        };
         let admission = admission.clone();
         spawn_in(&mut callers, async move {
-            if let Ok(Err(reason)) = timeout(proving, admission.receive(stream, address)).await {
+            let receiving = timeout(permit.patience(), admission.receive(stream, address));
+            if let Ok(Err(reason)) = receiving.await {
                 tracing::debug!(%address, %reason, "a connection over TCP is turned away");
             }
-            drop(place);
         });
     }
 }
@@ -217,7 +283,7 @@ impl Admission {
         if !proved {
             return Err(TurnedAway::Unproved);
         }
-        if self.tcp.arrivals.len() >= WAITING {
+        if self.tcp.waiting(&tcp_binding) >= WAITING {
             return Err(TurnedAway::Crowd);
         }
         let answer = tcp_binding.proof(ANSWERS, &head, &binding);
@@ -225,13 +291,26 @@ impl Admission {
         let name = (tcp_binding.serial, claim.group, claim.lane);
         let data: Data = (Box::new(outgoing), Box::new(incoming));
         self.tcp.arrivals.put(name, data);
+        self.drop_if_over(claim, &tcp_binding);
         Ok(())
+    }
+
+    /// Drops a lane that has just been put where nobody asks for it any more. Looked at only then,
+    /// so that whatever ends from here on takes it along.
+    fn drop_if_over(&self, claim: BulkHead, tcp_binding: &TcpBinding) {
+        if self.is_over(claim.group) {
+            self.tcp.forget_group(claim.group);
+        }
+        let tie = self.tie_with(claim.rank);
+        if tie.is_none_or(|tie| tie.serial != tcp_binding.serial) {
+            self.tcp.forget(tcp_binding);
+        }
     }
 
     /// Expects the connections of a caller that is about to be welcomed, where they go over TCP.
     pub(super) fn greet(&self, rank: Rank, connection: &Connection) -> Option<TcpBinding> {
         let tcp_binding = self.new_tcp_binding(connection)?;
-        self.tcp.greeted().insert(rank, tcp_binding.clone());
+        self.tcp.remember_greeting(rank, tcp_binding.clone());
         Some(tcp_binding)
     }
 
@@ -407,6 +486,7 @@ mod tests {
     fn a_proof_is_good_for_one_end_one_head_one_connection_and_one_tie() {
         let tcp_binding = |secret: u8| TcpBinding {
             serial: 0,
+            site: IpAddr::from([198, 51, 100, 7]),
             secret: hmac::Key::new(hmac::HMAC_SHA256, &[secret; 32]),
         };
         let (head, mut other) = (head().encode(), head().encode());

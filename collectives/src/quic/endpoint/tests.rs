@@ -1,4 +1,4 @@
-//! A connection, set up as every group's is, over a wire in memory that loses all packets for a
+//! A connection, set up as every group's is, over a wire in memory that may lose all packets for a
 //! while; in virtual time, which goes on when nothing is left to do.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -275,4 +275,46 @@ fn a_connection_whose_link_drops_for_half_a_minute_goes_on_where_it_was() {
     println!("it waited for {waited:?} more");
     // What is lost is sent again after twice the time each time: at most as long as it took.
     assert!(waited <= OUTAGE, "{waited:?}");
+}
+
+/// Fills streams that nobody reads, and returns what arrives meanwhile on another.
+async fn beside_full_streams(clock: Clock) -> [u8; 2] {
+    let wire = Arc::<Wire>::default();
+    let [(dialled, _dialler), (accepted, _listener)] = connected(&wire, &clock).await;
+    let (mut control, _receive) = dialled.open_bi().await.unwrap();
+    control.write_all(b"a").await.unwrap();
+    let (_send, mut heard) = accepted.accept_bi().await.unwrap();
+    let full = vec![0; STREAM_WINDOW as usize];
+    let mut streams = Vec::new();
+    for _ in 0..5 {
+        let (mut send, receive) = dialled.open_bi().await.unwrap();
+        send.write_all(&full).await.unwrap();
+        streams.push((send, receive));
+    }
+    control.write_all(b"b").await.unwrap();
+    let mut word = [0; 2];
+    heard.read_exact(&mut word).await.unwrap();
+    word
+}
+
+#[test]
+fn streams_that_nobody_reads_leave_room_for_control() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let word = runtime.block_on(async {
+        let clock = Clock::new();
+        tokio::select! {
+            word = beside_full_streams(clock.clone()) => word,
+            () = clock.goes_on() => unreachable!("it goes on for ever"),
+        }
+    });
+    assert_eq!(word, *b"ab");
+}
+
+#[test]
+fn a_connection_permits_what_all_its_streams_may_have_under_way() {
+    let all = u64::from(STREAMS) * u64::from(STREAM_WINDOW);
+    // quinn keeps back what is less than an eighth of a window.
+    let told = u64::from(CONNECTION_WINDOW - CONNECTION_WINDOW / 8);
+    let control = u64::from(STREAM_WINDOW);
+    assert!(told >= all - control / 2, "{told} of {all} bytes");
 }

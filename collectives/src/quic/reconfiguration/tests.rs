@@ -8,7 +8,7 @@ use super::*;
 use crate::Rank;
 use crate::quic::testing::{Job, end};
 use crate::quic::{Remote, control};
-use crate::wire::{Ballot, Message, Spoken};
+use crate::wire::{Ballot, Message, Newcomer, Spoken};
 
 /// As many as it takes for one that calls nobody of its own accord.
 const WORLD: u32 = 4;
@@ -150,6 +150,30 @@ fn promises(epoch: &Epoch, spoken: &Spoken) {
     };
     assert_eq!((spoken.epoch, *to), (1, ballot()));
     assert_eq!(promises.voters, [epoch.node(CALLED).me]);
+}
+
+/// What is said to be decided may be of another epoch, or made up.
+#[tokio::test]
+async fn a_decision_that_is_not_taken_up_tells_nothing_of_where_members_are() {
+    let epoch = Epoch::over().await;
+    let known = epoch.node(CALLED).address(NEXT);
+    let asks = async {
+        let (_connection, mut send, mut receive) = epoch.call().await;
+        let decision = Decision {
+            epoch: 1,
+            survivors: Vec::new(),
+            newcomers: vec![Newcomer::at(epoch.node(NEXT).me, "192.0.2.1:1")],
+            completed: 0,
+        };
+        let message = AgreementMessage::Decided(decision);
+        let spoken_of = Message::Spoken(Spoken { epoch: 1, message });
+        control::write(&mut send, &spoken_of).await.unwrap();
+        // It is heard before what follows it.
+        prepare(&mut send).await;
+        promises(&epoch, &spoken(&mut receive).await);
+    };
+    epoch.while_one_agrees(CALLED, asks).await;
+    assert_eq!(epoch.node(CALLED).address(NEXT), known);
 }
 
 /// The caller takes no calls.

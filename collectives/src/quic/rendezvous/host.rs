@@ -8,9 +8,10 @@ use quinn::{Connection, Endpoint, Incoming, SendStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::registrations::Registrations;
+use super::registrations::{Registrations, is_of_one_link};
 use super::{Rendezvous, everywhere, look_up};
 use crate::identity::{Identity, Role, distrust};
+use crate::notice::say;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::handshake_limiter::{HandshakeLimiter, HandshakePermit};
 use crate::quic::{TURNED_AWAY, endpoint};
@@ -110,6 +111,14 @@ impl<'a> Reception<'a> {
             false => Err(Refusal::RankUnproved { claimed }),
         };
         let Err(refusal) = taken else {
+            if is_of_one_link(from) {
+                say(format_args!(
+                    "rank {claimed} comes from {}, a link-local address, which no other rank can \
+                     dial: give all another address of rank 0 than {}",
+                    from.ip(),
+                    self.rendezvous.address
+                ));
+            }
             self.guests.push(guest);
             return;
         };

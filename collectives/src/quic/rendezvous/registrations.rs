@@ -69,6 +69,15 @@ impl Registrations {
     }
 }
 
+/// Whether an address means a host on one link only, which it does not name: others that are told
+/// of it cannot dial it.
+pub(super) fn is_of_one_link(address: SocketAddr) -> bool {
+    match address.ip().to_canonical() {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +117,21 @@ mod tests {
         register(&mut known, said(2), "[::1]:555").unwrap();
         let addresses = known.complete().unwrap();
         assert_eq!(addresses[1..], ["h0:61000", "h0:61000"]);
+    }
+
+    #[test]
+    fn only_addresses_that_lack_their_link_are_of_one() {
+        for (address, is_of_one) in [
+            ("[fe80::7%3]:555", true),
+            ("[fe80::7]:555", true),
+            ("[2001:db8::7]:555", false),
+            ("[fd00::7]:555", false),
+            ("[::ffff:169.254.0.7]:555", false),
+            ("169.254.0.7:555", false),
+        ] {
+            let found = is_of_one_link(address.parse().unwrap());
+            assert_eq!(found, is_of_one, "{address}");
+        }
     }
 
     #[test]

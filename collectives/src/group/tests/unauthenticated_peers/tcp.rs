@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use ring::{digest, hmac};
+use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
@@ -74,6 +75,17 @@ fn who_has_no_certificate_of_the_job_gets_no_word_over_tcp() {
     });
 }
 
+/// So many that to look at each for a moment takes longer than a member tries; fewer where this
+/// process, which has both ends of each, may not open so many files.
+fn many() -> usize {
+    let network = Network::default().with_data_transport(DataTransport::Tls);
+    // As much as a rank takes that is connected with a thousand others.
+    crate::open_files::reserve(1024, network).unwrap();
+    let limit = getrlimit(Resource::Nofile).current;
+    let most = limit.map_or(600, |limit| 600.min(limit / 2));
+    usize::try_from(most).unwrap()
+}
+
 #[test]
 fn many_who_say_nothing_over_tcp_keep_no_member_out() {
     let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
@@ -81,10 +93,12 @@ fn many_who_say_nothing_over_tcp_keep_no_member_out() {
         let config = config(&members, Rank::new(rank), &secret);
         Group::connect(&over_tls(config, Network::default())).unwrap()
     };
+    let (many, began) = (many(), Instant::now());
     thread::scope(|scope| {
         let first = scope.spawn(|| join(0));
         let mut silent = Vec::new();
-        while silent.len() < 150 {
+        while silent.len() < many {
+            assert!(began.elapsed() < PATIENCE, "{} callers", silent.len());
             // Nobody listens in the first moment.
             silent.extend(TcpStream::connect(&members[0]));
             thread::yield_now();
