@@ -1,10 +1,11 @@
-//! `Cursor`: the position in the data, as text in snapshots (`epoch:position:replicas`). A cursor
-//! that depends on the number of replicas is refused by a job with another number.
+//! `Cursor`: the position in the data, as text in snapshots: `epoch:position:replicas`, with
+//! `:workers` behind it where the position depends on who reads. Such a cursor is refused by a job
+//! with other numbers of replicas or workers.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use crate::Error;
+use crate::{Error, Readers};
 
 /// The position in the data, to be saved with the model and resumed from.
 ///
@@ -25,8 +26,8 @@ use crate::Error;
 pub struct Cursor {
     epoch: u64,
     position: u64,
-    /// The replicas that the position depends on; 0 where it depends on none.
-    replicas: u64,
+    /// Those that the position depends on; no replicas where it depends on none.
+    readers: Readers,
 }
 
 impl Cursor {
@@ -41,7 +42,7 @@ impl Cursor {
         Self {
             epoch,
             position,
-            replicas: 0,
+            readers: Readers::default(),
         }
     }
 
@@ -51,8 +52,8 @@ impl Cursor {
         self
     }
 
-    pub(crate) fn bound_to(mut self, replicas: usize) -> Self {
-        self.replicas = replicas as u64;
+    pub(crate) fn bound_to(mut self, readers: Readers) -> Self {
+        self.readers = readers;
         self
     }
 
@@ -70,24 +71,32 @@ impl Cursor {
 
     /// Whether it is amid an epoch whose steps are the same batches for any number of replicas.
     pub(crate) fn is_within_batches(self) -> bool {
-        self.replicas == 0 && self.position > 0
+        self.readers.replicas == 0 && self.position > 0
     }
 
-    /// Whether a job of `replicas` replicas can continue from here.
-    pub(crate) fn check(self, replicas: usize) -> Result<(), Error> {
-        if self.replicas == 0 || self.replicas == replicas as u64 {
-            return Ok(());
+    /// Whether a job of these can continue from here. Where nobody noted the workers, any number of
+    /// them may have saved it.
+    pub(crate) fn check(self, readers: Readers) -> Result<(), Error> {
+        let Readers { replicas, workers } = self.readers;
+        let is_same = [0, readers.workers].contains(&workers) && replicas == readers.replicas;
+        match replicas == 0 || is_same {
+            true => Ok(()),
+            false => Err(Error::CursorElsewhere {
+                saved: self.readers,
+                readers,
+            }),
         }
-        Err(Error::CursorElsewhere {
-            saved: self.replicas,
-            replicas,
-        })
     }
 }
 
 impl Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.epoch, self.position, self.replicas)
+        let Readers { replicas, workers } = self.readers;
+        write!(f, "{}:{}:{replicas}", self.epoch, self.position)?;
+        match workers {
+            0 => Ok(()),
+            _ => write!(f, ":{workers}"),
+        }
     }
 }
 
@@ -98,20 +107,18 @@ impl FromStr for Cursor {
         let malformed = || Error::CursorText {
             text: text.to_owned(),
         };
-        let mut numbers = text.split(':').map(str::parse);
-        let mut next = || numbers.next()?.ok();
-        let cursor = match (next(), next(), next()) {
-            (Some(epoch), Some(position), Some(replicas)) => Self {
-                epoch,
-                position,
-                replicas,
-            },
+        let numbers: Result<Vec<u64>, _> = text.split(':').map(str::parse).collect();
+        let numbers = numbers.map_err(|_| malformed())?;
+        let (epoch, position, replicas, workers) = match *numbers {
+            [epoch, position, replicas] => (epoch, position, replicas, 0),
+            [epoch, position, replicas, workers] => (epoch, position, replicas, workers),
             _ => return Err(malformed()),
         };
-        if numbers.next().is_some() {
-            return Err(malformed());
-        }
-        Ok(cursor)
+        Ok(Self {
+            epoch,
+            position,
+            readers: Readers { replicas, workers },
+        })
     }
 }
 
@@ -121,9 +128,23 @@ mod tests {
 
     #[test]
     fn text_and_cursor_are_inverse_and_other_text_is_refused() {
-        let cursor = Cursor::new(3, u64::MAX).bound_to(4);
-        assert_eq!(cursor.to_string().parse(), Ok(cursor));
-        for text in ["", "1", "1:2", "1:2:3:4", "1:2:-3", "a:b:c", "1:2:3 "] {
+        for cursor in [
+            Cursor::new(3, u64::MAX),
+            Cursor::new(3, u64::MAX).bound_to(Readers::new(4, 2)),
+            Cursor::new(3, u64::MAX).bound_to(Readers::new(4, 0)),
+        ] {
+            assert_eq!(cursor.to_string().parse(), Ok(cursor));
+        }
+        for text in [
+            "",
+            "1",
+            "1:2",
+            "1:2:3:",
+            "1:2:3:4:5",
+            "1:2:-3",
+            "a:b:c",
+            "1:2:3 ",
+        ] {
             let expected = Error::CursorText {
                 text: text.to_owned(),
             };
@@ -132,9 +153,23 @@ mod tests {
     }
 
     #[test]
-    fn only_a_bound_cursor_minds_the_number_of_replicas() {
-        assert_eq!(Cursor::new(1, 2).check(9), Ok(()));
-        assert_eq!(Cursor::new(1, 2).bound_to(4).check(4), Ok(()));
-        assert!(Cursor::new(1, 2).bound_to(4).check(2).is_err());
+    fn only_a_bound_cursor_minds_who_reads() {
+        let cursor = Cursor::new(1, 2);
+        assert_eq!(cursor.check(Readers::new(9, 3)), Ok(()));
+        let bound = cursor.bound_to(Readers::new(4, 2));
+        assert_eq!(bound.check(Readers::new(4, 2)), Ok(()));
+        assert!(bound.check(Readers::new(2, 2)).is_err());
+        assert!(bound.check(Readers::new(4, 4)).is_err());
+    }
+
+    #[test]
+    fn a_cursor_whose_workers_nobody_noted_minds_the_number_of_replicas_alone() {
+        let saved: Cursor = "1:2:4".parse().unwrap();
+        assert_eq!(saved.check(Readers::new(4, 2)), Ok(()));
+        let refused = saved.check(Readers::new(2, 2)).unwrap_err().to_string();
+        assert!(
+            refused.contains("saved by 4 replicas, and means nothing to 2 replicas of 2 workers"),
+            "{refused}"
+        );
     }
 }

@@ -7,7 +7,7 @@ use meshwork_collectives::schedule::chunk;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use crate::{Cursor, Error};
+use crate::{Cursor, Error, Readers};
 
 /// Which samples each worker takes: global batches of numbered samples, split among the workers.
 ///
@@ -86,7 +86,7 @@ impl DistributedDataset {
     /// # Errors
     /// [`Error::CursorOutside`]
     pub fn resume(&self, cursor: Cursor) -> Result<DataEpoch, Error> {
-        cursor.check(self.workers)?;
+        cursor.check(Readers::new(self.workers, self.workers))?;
         let position = usize::try_from(cursor.position()).ok();
         match position.filter(|position| *position <= self.samples) {
             Some(taken) => Ok(self.rest_of(cursor.epoch(), taken)),

@@ -11,7 +11,7 @@ mod state;
 
 use meshwork_collectives::{ElementType, Rank};
 
-use crate::VariableSpec;
+use crate::{Readers, VariableSpec};
 
 use display::{Found, Known, Listed};
 pub use low_communication::{LowCommunicationError, Part};
@@ -116,15 +116,15 @@ pub enum Error {
         /// Workers.
         workers: usize,
     },
-    /// The position in the data was saved by another number of replicas, which read other shares.
+    /// The position in the data was saved by other replicas or workers, which read other shares.
     #[error(
-        "the position in the data was saved by {saved} replicas, and means nothing to {replicas}: resume with {saved}, or share the input by data"
+        "the position in the data was saved by {saved}, and means nothing to {readers}: resume with as many, or share the input by data"
     )]
     CursorElsewhere {
-        /// Replicas that saved it.
-        saved: u64,
-        /// Replicas now.
-        replicas: usize,
+        /// Those that saved it.
+        saved: Readers,
+        /// Those of now.
+        readers: Readers,
     },
     /// A text is no position in the data.
     #[error("{text:?} is no position in the data: it takes three numbers, such as 0:1200:0")]

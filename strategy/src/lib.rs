@@ -147,10 +147,10 @@
 //! `device_reducer` (buffers that stay on devices), `device_gradients` (gradients of a library that
 //! do), `gradients` and `bucketing` (what is reduced together, and when), `step_sum` (sums by code
 //! that does not get hold of its step), [`sharded`] (a part of everything in each worker),
-//! [`low_communication`] (many steps between exchanges), `snapshot`, `cursor` and `checkpoint`
-//! (what a training goes on from), `state_transfer` (how those get it that have it not),
-//! `communication_stats` (of a replica's reductions), `statistics` (how all of it fares, for others
-//! to see), `spans` (what it does, for a collector), `sum` (orders of adding), `value` and
+//! [`low_communication`] (many steps between exchanges), `snapshot`, `cursor`, `readers` and
+//! `checkpoint` (what a training goes on from), `state_transfer` (how those get it that have it
+//! not), `communication_stats` (of a replica's reductions), `statistics` (how all of it fares, for
+//! others to see), `spans` (what it does, for a collector), `sum` (orders of adding), `value` and
 //! `distributed` (numbers, one value for each replica), `hash` (equal copies), `options`, `error`;
 //! [`misuse`] has no code: it lists what goes wrong, and who says so.
 #![forbid(unsafe_code)]
@@ -172,6 +172,7 @@ mod hash;
 mod input;
 pub mod low_communication;
 mod options;
+mod readers;
 mod rendezvous;
 mod replica;
 mod rows;
@@ -222,6 +223,7 @@ pub use input::{
     StepShards, replica_batch_sizes,
 };
 pub use options::CommunicationOptions;
+pub use readers::Readers;
 pub use rendezvous::rendezvous;
 #[cfg(feature = "ndarray")]
 pub use replica::IndexedSlices;

@@ -212,7 +212,8 @@ impl LowCommunication {
     /// and when an exchange has taken three times as long on all of them as one did before.
     /// Exchanges without compression go by what was found: by the algorithm that these links make
     /// the fastest, and around a ring in the order whose slowest link is fastest. See
-    /// [`Group::measure_links`](meshwork_collectives::Group::measure_links).
+    /// [`Group::measure_links`](meshwork_collectives::Group::measure_links). While there are more
+    /// workers than that measures, exchanges go as without it.
     ///
     /// [Compressed](Self::with_compression) exchanges go from each worker to each, in no order.
     #[must_use]

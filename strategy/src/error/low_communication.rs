@@ -97,6 +97,12 @@ pub enum LowCommunicationError {
         /// The lowest such worker.
         rank: Rank,
     },
+    /// The differences of all workers are finite, but their sum is not. All workers get this error,
+    /// also where those whose difference is not finite are excluded: it is nobody's alone.
+    #[error(
+        "the sum of all workers' differences is not finite, though each of them is: lower the learning rate"
+    )]
+    SumNotFinite,
     /// Rounds were to end by time, after none.
     #[error("a round cannot end after 0 s: use a time in which a worker makes some inner steps")]
     NoRoundTime,

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::Error;
+use crate::{Error, Readers};
 
 /// Which of the workers' inputs this is: one worker has one, for all of its replicas.
 ///
@@ -72,6 +72,11 @@ impl InputContext {
     #[must_use]
     pub fn num_replicas_in_sync(&self) -> usize {
         self.replicas
+    }
+
+    /// Who reads the inputs, as cursors keep it.
+    pub(crate) fn readers(&self) -> Readers {
+        Readers::new(self.replicas, self.pipelines)
     }
 
     /// Replicas of this worker, which this input feeds.

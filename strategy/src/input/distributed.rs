@@ -30,8 +30,8 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
         context: InputContext,
         from: Cursor,
     ) -> Result<Self, Error> {
-        let replicas = context.num_replicas_in_sync();
-        from.check(replicas)?;
+        let readers = context.readers();
+        from.check(readers)?;
         let policy = match policy {
             // As the epoch began: a share of the files has no such place.
             AutoShard::Auto if from.is_within_batches() => AutoShard::Data,
@@ -45,7 +45,7 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
         }
         let mut cursor = Cursor::new(from.epoch(), from.position());
         if !input.steps_are_batches(policy, &context)? {
-            cursor = cursor.bound_to(replicas);
+            cursor = cursor.bound_to(readers);
         }
         Ok(Self {
             shards,
@@ -62,7 +62,7 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
         Self {
             shards: ReplicaShards::whole(batches),
             context,
-            cursor: Cursor::start().bound_to(context.num_replicas_in_sync()),
+            cursor: Cursor::start().bound_to(context.readers()),
         }
     }
 
@@ -96,9 +96,9 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
         }))
     }
 
-    /// The position after the steps taken so far. A job with another number of replicas can
-    /// continue from it where the input is split by data; elsewhere its workers would read other
-    /// shares.
+    /// The position after the steps taken so far. A job with other numbers of replicas or workers
+    /// can continue from it where the input is split by data; elsewhere its workers would read
+    /// other shares.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         self.cursor

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use meshwork_collectives::MeasuredLinks;
+use meshwork_collectives::{MeasuredLinks, OperationError};
 
 use super::OuterOptimizer;
 use crate::{Error, MultiWorkerMirroredStrategy};
@@ -54,7 +54,7 @@ impl OuterOptimizer {
         strategy: &mut MultiWorkerMirroredStrategy,
     ) -> Result<(), Error> {
         if self.rounds.settings.measures_links {
-            self.links = strategy.group_mut().measure_links()?;
+            self.links = unless_too_many(strategy.group_mut().measure_links())?;
             self.fastest.forget();
         }
         Ok(())
@@ -72,6 +72,20 @@ impl OuterOptimizer {
         };
         self.waited += began.elapsed();
         measured
+    }
+}
+
+/// What came of measuring. More workers than can be measured, which are as many on all of them, end
+/// no training: it goes on as where nothing is measured.
+pub(super) fn unless_too_many(
+    measured: Result<Option<MeasuredLinks>, OperationError>,
+) -> Result<Option<MeasuredLinks>, OperationError> {
+    match measured {
+        Err(error @ OperationError::TooManyToMeasure { .. }) => {
+            tracing::warn!(%error, "exchanges do not go by measured links");
+            Ok(None)
+        }
+        measured => measured,
     }
 }
 

@@ -124,8 +124,8 @@ impl OuterOptimizer {
     /// that wait, after which the strategy's rank and number of workers are others.
     ///
     /// # Errors
-    /// [`LowCommunicationError::NotFinite`] on all workers,
-    /// [`LowCommunicationError::ParameterCount`], [`Error::Group`].
+    /// [`LowCommunicationError::NotFinite`] and [`LowCommunicationError::SumNotFinite`] on all
+    /// workers, [`LowCommunicationError::ParameterCount`], [`Error::Group`].
     pub fn step(
         &mut self,
         strategy: &mut MultiWorkerMirroredStrategy,

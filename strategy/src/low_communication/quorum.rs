@@ -215,8 +215,8 @@ impl QuorumOptimizer {
     /// takes over what came of those whose delay is over.
     ///
     /// # Errors
-    /// [`LowCommunicationError::NotFinite`] on all workers,
-    /// [`LowCommunicationError::ParameterCount`], [`LowCommunicationError::Finished`],
+    /// [`LowCommunicationError::NotFinite`] and [`LowCommunicationError::SumNotFinite`] on all
+    /// workers, [`LowCommunicationError::ParameterCount`], [`LowCommunicationError::Finished`],
     /// [`Error::Group`].
     pub fn step(&mut self, parameters: &mut [f32]) -> Result<(), Error> {
         check_count(self.follower.agreed.len(), parameters)?;

@@ -257,7 +257,7 @@ impl Rounds {
                 agreed: &mut self.agreed[range.clone()],
                 velocity: &mut self.velocity[range],
             };
-            state.step(&self.settings, &sum, seal.weight);
+            state.step(&self.settings, &sum, seal.weight)?;
         }
         let share = match exchange.is_excluded {
             true => 0.0,
@@ -276,8 +276,18 @@ pub(super) struct OuterState<'a> {
 }
 
 impl OuterState<'_> {
-    /// A step by Nesterov momentum along a sum of contributions of this weight.
-    pub(super) fn step(self, settings: &LowCommunication, sum: &[f32], weight: f32) {
+    /// A step by Nesterov momentum along a sum of contributions of this weight. None is made along
+    /// a sum that is not finite, as that of finite contributions may be: nobody could go on from
+    /// what it leads to, and all have the same.
+    pub(super) fn step(
+        self,
+        settings: &LowCommunication,
+        sum: &[f32],
+        weight: f32,
+    ) -> Result<(), LowCommunicationError> {
+        if sum.iter().any(|sum| !(sum / weight).is_finite()) {
+            return Err(LowCommunicationError::SumNotFinite);
+        }
         let LowCommunication { rate, momentum, .. } = *settings;
         let state = self.agreed.iter_mut().zip(self.velocity);
         for ((agreed, velocity), sum) in state.zip(sum) {
@@ -285,6 +295,7 @@ impl OuterState<'_> {
             *velocity = momentum * *velocity + gradient;
             *agreed -= rate * (gradient + momentum * *velocity);
         }
+        Ok(())
     }
 }
 

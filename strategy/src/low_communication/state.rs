@@ -1,5 +1,7 @@
 //! What a training with little communication goes on from after a restart.
 
+use meshwork_collectives::Rank;
+
 use super::LowCommunication;
 use super::outer::OuterOptimizer;
 use super::rounds::Rounds;
@@ -10,6 +12,7 @@ const PACKAGE: &str = "outer.common";
 const RESIDUAL: &str = "outer.residual";
 const MADE: &str = "outer.made";
 const EXCLUDED: &str = "outer.excluded";
+const SAVED_BY: &str = "outer.rank";
 
 impl OuterOptimizer {
     /// Adds the state of the outer optimizer to the snapshot of this worker's step: parameters,
@@ -61,6 +64,7 @@ impl OuterOptimizer {
             .with_bytes(PACKAGE, self.rounds.package())?
             .with_text(MADE, made.collect::<Vec<_>>().join(" "))
             .with_text(EXCLUDED, excluded.collect::<Vec<_>>().join(" "))
+            .with_text(SAVED_BY, strategy.rank().number().to_string())
             .with_array(&residual_of(residual.len())?, &residual)
     }
 
@@ -75,8 +79,9 @@ impl OuterOptimizer {
     ///
     /// # Errors
     /// [`LowCommunicationError::Package`] and [`Error::NotInCheckpoint`] where the snapshot has no
-    /// such state; those of [`new`](Self::new), of which [`LowCommunicationError::Differs`] tells
-    /// that workers have states of different steps.
+    /// such state; [`LowCommunicationError::SnapshotOfOther`] for another worker's, but not in a
+    /// job that is elastic, whose ranks change; those of [`new`](Self::new), of which
+    /// [`LowCommunicationError::Differs`] tells that workers have states of different steps.
     #[track_caller]
     pub fn restore(
         strategy: &mut MultiWorkerMirroredStrategy,
@@ -84,6 +89,9 @@ impl OuterOptimizer {
         lengths: &[usize],
         snapshot: &Snapshot,
     ) -> Result<Self, Error> {
+        if !strategy.is_elastic() {
+            check_saved_by(snapshot, strategy.rank())?;
+        }
         let elements = super::fragments::elements(lengths)?;
         let residual = snapshot.array(&residual_of(elements)?)?;
         let mut rounds = Rounds::new(settings, lengths, residual)?;
@@ -105,6 +113,21 @@ impl OuterOptimizer {
 
 fn residual_of(elements: usize) -> Result<VariableSpec, Error> {
     VariableSpec::new(RESIDUAL, &[elements])
+}
+
+/// Refuses what another worker has of its own, where the snapshot says whose it is: earlier ones do
+/// not.
+fn check_saved_by(snapshot: &Snapshot, rank: Rank) -> Result<(), LowCommunicationError> {
+    let damaged = LowCommunicationError::SnapshotText { name: SAVED_BY };
+    match snapshot.text(SAVED_BY).map(str::parse::<u32>) {
+        None => Ok(()),
+        Some(Ok(saved)) if saved == rank.number() => Ok(()),
+        Some(Ok(saved)) => {
+            let saved = Rank::new(saved);
+            Err(LowCommunicationError::SnapshotOfOther { saved, rank })
+        }
+        Some(Err(_)) => Err(damaged),
+    }
 }
 
 fn numbers(snapshot: &Snapshot, name: &'static str) -> Result<Vec<u64>, LowCommunicationError> {

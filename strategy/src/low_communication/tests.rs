@@ -378,6 +378,41 @@ fn a_restart_after_any_step_goes_on_with_the_same_bits() {
 }
 
 #[test]
+fn a_snapshot_of_another_worker_is_refused_where_it_says_whose_it_is() {
+    let saved = each(2, |mut strategy| {
+        let made = OuterOptimizer::new(&mut strategy, settings(5), &LENGTHS, &beginning());
+        let snapshot = Snapshot::new(0, Cursor::start());
+        let saved = made.unwrap().save(&mut strategy, snapshot).unwrap();
+        strategy.leave().unwrap();
+        saved
+    });
+    let restore = |strategy: &mut MultiWorkerMirroredStrategy, saved: &Snapshot| {
+        OuterOptimizer::restore(strategy, settings(5), &LENGTHS, saved).map(drop)
+    };
+    let of_one = each(2, |mut strategy| restore(&mut strategy, &saved[0]));
+    let expected = LowCommunicationError::SnapshotOfOther {
+        saved: Rank::CHIEF,
+        rank: Rank::new(1),
+    };
+    assert_eq!(of_one[1], Err(expected.into()));
+    let residual = crate::VariableSpec::new("outer.residual", &[ELEMENTS]).unwrap();
+    let text = |name| saved[0].text(name).unwrap();
+    let earlier = Snapshot::new(0, Cursor::start())
+        .with_bytes("outer.common", saved[0].bytes("outer.common").unwrap())
+        .unwrap()
+        .with_text("outer.made", text("outer.made"))
+        .with_text("outer.excluded", text("outer.excluded"))
+        .with_array(&residual, &[0.0; ELEMENTS])
+        .unwrap();
+    let of_earlier = each(2, |mut strategy| {
+        let restored = restore(&mut strategy, &earlier);
+        strategy.leave().unwrap();
+        restored
+    });
+    assert_eq!(of_earlier, [Ok(()), Ok(())]);
+}
+
+#[test]
 fn a_snapshot_of_another_step_or_model_is_refused() {
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
     let made = OuterOptimizer::new(&mut strategy, settings(5), &LENGTHS, &beginning());

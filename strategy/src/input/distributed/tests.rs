@@ -2,6 +2,7 @@
 //! cursors that are refused.
 
 use super::*;
+use crate::Readers;
 use crate::testing::each;
 
 fn numbers(samples: usize, batch: usize) -> Input<Vec<usize>> {
@@ -107,13 +108,16 @@ fn a_cursor_of_shares_is_refused_by_another_number_of_workers() {
             .collect::<Vec<_>>()
     });
     let first = take(&input, AutoShard::Hint, 2, Cursor::start(), 1);
-    let mut alone = MultiWorkerMirroredStrategy::alone().unwrap();
-    let refused = alone.distribute_batches(&input, AutoShard::Hint, first[0].1);
-    let expected = Error::CursorElsewhere {
-        saved: 2,
-        replicas: 1,
-    };
-    assert_eq!(refused.map(drop), Err(expected));
+    for replicas in [1, 2] {
+        let alone = MultiWorkerMirroredStrategy::alone().unwrap();
+        let mut alone = alone.with_local_replicas(replicas).unwrap();
+        let refused = alone.distribute_batches(&input, AutoShard::Hint, first[0].1);
+        let expected = Error::CursorElsewhere {
+            saved: Readers::new(2, 2),
+            readers: Readers::new(replicas, 1),
+        };
+        assert_eq!(refused.map(drop), Err(expected));
+    }
 }
 
 #[test]

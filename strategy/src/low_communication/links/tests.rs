@@ -23,6 +23,15 @@ fn a_fragment_is_slow_beside_its_own_fastest_exchange_only() {
     assert_eq!(fastest.limit(1), None);
 }
 
+#[test]
+fn more_workers_than_can_be_measured_end_no_training_and_other_errors_do() {
+    let (world, most) = (65, 64);
+    let too_many = OperationError::TooManyToMeasure { world, most };
+    assert_eq!(unless_too_many(Err(too_many)), Ok(None));
+    let other = OperationError::NoEpochs;
+    assert_eq!(unless_too_many(Err(other.clone())), Err(other));
+}
+
 /// Whether an exchange is slow on ranks that have these limits.
 fn is_slow(limits: &[Option<Duration>]) -> Vec<bool> {
     let groups = Group::local(u32::try_from(limits.len()).unwrap()).unwrap();

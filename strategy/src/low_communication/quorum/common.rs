@@ -68,7 +68,7 @@ impl Common {
                 agreed: &mut rounds.agreed[range.clone()],
                 velocity: &mut rounds.velocity[range],
             };
-            state.step(&settings, sum, seal.weight);
+            state.step(&settings, sum, seal.weight)?;
         }
         rounds.step = next.step;
         rounds.sealed += 1;

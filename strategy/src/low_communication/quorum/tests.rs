@@ -98,6 +98,21 @@ fn in_every_small_world_nobody_is_left_behind_without_a_quorum_and_an_end_is_eve
 }
 
 #[test]
+fn a_sum_that_is_too_large_is_refused_and_its_exchange_is_not_made() {
+    let settings = LowCommunication::new(NonZeroU32::MIN);
+    let rounds = Rounds::new(settings, &[2], &[1.0; 2]).unwrap();
+    let mut common = Common { rounds };
+    let seal = Seal {
+        weight: 2.0,
+        ..Seal::default()
+    };
+    let refused = common.take_in(&[0.0, f32::INFINITY], seal);
+    assert_eq!(refused, Err(LowCommunicationError::SumNotFinite));
+    assert_eq!(common.made(), 0);
+    assert_eq!(common.rounds.agreed, [1.0; 2]);
+}
+
+#[test]
 fn words_and_reports_are_inverse() {
     let waits = [0, 1, 1_000].map(|millis| Report::Waiting(Duration::from_millis(millis)));
     let others = [

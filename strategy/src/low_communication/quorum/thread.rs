@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::exchange::{self, How};
-use super::super::links::Fastest;
+use super::super::links::{Fastest, unless_too_many};
 use super::super::rounds::{Contribution, Seal, Sum};
 use super::super::standing::Progress;
 use super::Quorum;
@@ -169,7 +169,7 @@ impl Participant {
 
     pub(super) fn measure_links(&mut self) -> Result<(), Error> {
         if self.shared.lock().common.rounds.settings.measures_links {
-            let links = self.strategy.group_mut().measure_links()?;
+            let links = unless_too_many(self.strategy.group_mut().measure_links())?;
             self.shared.lock().links = links;
             self.fastest.forget();
         }

@@ -316,6 +316,32 @@ proptest! {
 }
 
 #[test]
+fn a_sum_that_is_too_large_is_refused_and_what_all_agree_on_stays() {
+    let large = Contribution::new(&[0.0; ELEMENTS], &[-f32::MAX; ELEMENTS], 1.0);
+    assert!(large.is_finite);
+    let values: Vec<f32> = large.values.iter().map(|one| one + one).collect();
+    for not_finite in [NotFinite::Stop, NotFinite::Exclude] {
+        let settings = LowCommunication::new(NonZeroU32::MIN).with_not_finite(not_finite);
+        let mut rounds = Rounds::new(settings, &LENGTHS, &beginning()).unwrap();
+        let mut own = beginning();
+        rounds.made_inner_step();
+        assert_eq!(rounds.advance(&own), 1);
+        rounds.unsealed().unwrap().sum = Some(Sum {
+            values: values.clone(),
+            left_out: Vec::new(),
+        });
+        assert!(rounds.seal(Seal {
+            weight: 2.0,
+            ..Seal::default()
+        }));
+        let refused = rounds.apply(&mut own);
+        assert_eq!(refused, Err(LowCommunicationError::SumNotFinite));
+        assert_eq!(bits(&rounds.agreed), bits(&beginning()));
+        assert_eq!(rounds.velocity, [0.0; ELEMENTS]);
+    }
+}
+
+#[test]
 fn a_package_that_is_cut_off_or_of_another_model_is_refused() {
     let mut rounds = Rounds::new(settings(), &LENGTHS, &beginning()).unwrap();
     for _ in 0..4 {
