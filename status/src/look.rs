@@ -47,7 +47,7 @@ impl Silence {
     }
 }
 
-/// Ranks that are shown: a group has no more.
+/// Ranks that are shown, the first of a group, which may have more.
 const MOST: u32 = 1024;
 /// From when on a wait is one, in seconds.
 const WAIT: f64 = 0.05;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// Ranks that one asks itself; of more it asks as many, each for a part.
 const FAN_OUT: usize = 32;
-/// The most ranks that a group has.
+/// Ranks that are asked, the first of a group, which may have more.
 const MOST: u32 = 1024;
 /// The most ranks whose operations are asked for at once.
 const OPERATIONS_OF: u32 = 64;
