@@ -360,8 +360,14 @@ impl Communicator {
         if !self.held.is_empty() && matches!(self.comm.stream().is_done(), Ok(true)) {
             self.held.clear();
         }
-        let memories = buffers.iter().filter_map(|buffer| buffer.shared_memory());
-        self.held.extend(memories);
+        if self.held.len() >= HELD {
+            self.wait()?;
+        }
+        for memory in buffers.iter().filter_map(|buffer| buffer.shared_memory()) {
+            if !self.held.iter().any(|held| Arc::ptr_eq(held, &memory)) {
+                self.held.push(memory);
+            }
+        }
         self.guarded(|comm| {
             begin(comm)?;
             until(cancel_check, operation, || comm.is_ready())
@@ -432,4 +438,6 @@ fn until(
     Ok(())
 }
 
+/// Buffers of operations under way that are kept at the most: who drops more waits for them.
+const HELD: usize = 64;
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);

@@ -23,8 +23,10 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Commands that there are at least: an empty book is no proof.
 const LEAST: usize = 10;
 /// What the command can be told to do; other words behind its name are prose.
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 13] = [
     "run",
+    "relay",
+    "relay-token",
     "bench",
     "draw",
     "plan",

@@ -38,12 +38,11 @@
 //!   `{"cluster":{"worker":["127.0.0.1:P0",…]},"task":{"type":"worker","index":RANK}}`, with one
 //!   UDP port per worker that was free just before the start;
 //! - `MESHWORK_JOB_SECRET_FILE`: a file with 64 hexadecimal digits, the same for all workers of the
-//!   run. The launcher hands on the [secret it is given](Launch::secret), else that of its own
-//!   environment (`MESHWORK_JOB_SECRET`, or else the file that `MESHWORK_JOB_SECRET_FILE` names),
-//!   or makes a fresh one. It is never shown. The file is in the launcher's memory, for the user
-//!   that it runs as: workers can read it, again and again, and what they start, while the launcher
-//!   lives; systems other than Linux have no such files, and there workers get
-//!   `MESHWORK_JOB_SECRET` itself;
+//!   run: the [secret that the launcher is given](Launch::secret), else that of its own environment
+//!   (`MESHWORK_JOB_SECRET`, or the file that `MESHWORK_JOB_SECRET_FILE` names), or a fresh one. It
+//!   is never shown. The file is in the launcher's memory, for its user: workers can read it, and
+//!   what they start, while the launcher lives; systems other than Linux have no such files, and
+//!   there workers get `MESHWORK_JOB_SECRET` itself;
 //! - `MESHWORK_LAUNCHER_PID`: the launcher's process id;
 //! - in an elastic run `MESHWORK_RESTARTS`: how often the worker of this rank was started before;
 //! - among many for few cores `MESHWORK_JOIN_TIMEOUT`, unless it is set: how long to wait for all;
@@ -60,8 +59,9 @@
 //! process whose names begin with `MESHWORK_`, and for the rest what the host gives it; no
 //! `MESHWORK_LAUNCHER_PID`, nor a `MESHWORK_JOIN_TIMEOUT` that is not set here. Output, signals,
 //! the grace time and the first failure are as on this machine; exit statuses from 129 to 192 are
-//! shown as signals, as a shell has them, and 255 is `ssh`'s own failure. Where the launcher or the
-//! connection is gone for 10 s, a worker is ended.
+//! shown as signals, as a shell has them, and 255 is `ssh`'s own failure. Where the connection
+//! ends, a worker is ended; where it is silent for 10 s, `ssh` gives up, and the worker ends once
+//! its host or its group notices.
 //!
 //! # How a run ends
 //!
@@ -72,14 +72,15 @@
 //! started again, until one has exited with status 0: as many have to as the run needs.
 //!
 //! Before the first is started, what so many workers take here is compared with the limits of this
-//! process, its user and its control groups; the soft limit of open files is raised as needed.
+//! process, its user and its control groups, of workers on other hosts their open files; the soft
+//! limit of these is raised as needed.
 //!
 //! While a run is under way SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are handed on to
 //! every worker's process group and have no other effect on this process. After SIGINT or SIGTERM
 //! the workers have the grace time to end; a second one kills them at once. Where they have saved
 //! the job after SIGTERM, and say so by exit status 75, that is the run's. Once no run is under way
-//! the six signals act as they did before the first run. A SIGHUP that is ignored when the first
-//! begins, as by `nohup`, stays ignored, here and in workers.
+//! the six signals act as they did before the first run. On Linux a SIGHUP that is ignored when
+//! the first begins, as by `nohup`, stays ignored, here and in workers.
 //!
 //! No process is left behind on any way out of [`Launch::run`], a panic included: what remains of
 //! the workers' process groups is killed, and every worker reaped. Two things only escape that: a

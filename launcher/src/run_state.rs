@@ -44,6 +44,8 @@ pub(crate) struct RunState {
     succeeded: usize,
     /// Of those that failed, workers that have saved the job.
     saved: usize,
+    /// And those that SIGTERM has ended, as one that was only just starting again.
+    terminated: usize,
     /// Workers living when SIGKILL was sent.
     killed: usize,
     /// Only in an elastic run.
@@ -116,6 +118,7 @@ impl RunState {
             failed: 0,
             succeeded: 0,
             saved: 0,
+            terminated: 0,
             killed: 0,
             restart_policy: None,
         }
@@ -136,6 +139,11 @@ impl RunState {
         self.failed += ended.iter().filter(|(_, end)| !end.is_success()).count();
         let saved = ended.iter().filter(|(_, end)| *end == WorkerEnd::SAVED);
         self.saved += saved.count();
+        let by_request = WorkerEnd::Killed {
+            signal: Signal::TERMINATE,
+        };
+        let terminated = ended.iter().filter(|(_, end)| *end == by_request);
+        self.terminated += terminated.count();
         if self.cause.is_some() {
             return;
         }
@@ -311,10 +319,14 @@ impl RunState {
         }
     }
 
-    /// Whether a signal has led workers to save the job, and to nothing else. Who interrupts a run
-    /// by hand is told of the signal.
+    /// Whether a signal has led workers to save the job, and to nothing else; an elastic run does
+    /// without a worker that it has ended. Who interrupts a run by hand is told of the signal.
     fn is_saved_by(&self, signal: Signal) -> bool {
-        let all = self.saved > 0 && self.saved == self.failed;
+        let dispensable = match self.restart_policy {
+            Some(_) => self.terminated,
+            None => 0,
+        };
+        let all = self.saved > 0 && self.saved + dispensable == self.failed;
         signal == Signal::TERMINATE && self.killed == 0 && all
     }
 

@@ -129,8 +129,10 @@ impl Distributed {
             .is_some_and(|strategy| strategy.is_chief())
     }
 
-    /// This worker's number, from 0: the chief's. In an elastic job it may be another once workers
-    /// have changed, and it is 0 once this one has left.
+    /// This worker's number, from 0: the chief's; 0 once this one has left. In an elastic job it
+    /// may be another after a training in which workers have changed.
+    ///
+    /// Not to be asked while a learner trains, as in a batcher or a metric: it waits for the end.
     ///
     /// ```
     /// use burn_core::tensor::Device;

@@ -87,6 +87,11 @@ pub(crate) fn accumulate(into: &mut [f32], factors: &[f32], rows: &[f32], stride
         accumulate_columns(into, column, factors, rows, stride);
         column += LANES;
     }
+    let (short, rest) = rest.as_chunks_mut::<SHORT>();
+    for into in short {
+        accumulate_columns(into, column, factors, rows, stride);
+        column += SHORT;
+    }
     for into in rest.as_chunks_mut::<1>().0 {
         accumulate_columns(into, column, factors, rows, stride);
         column += 1;
@@ -127,5 +132,7 @@ fn accumulate_columns<const N: usize>(
 
 /// What `accumulate` keeps in registers, where an addition waits for the one before.
 const WIDE: usize = 4 * LANES;
+/// What heads of many transformers are multiples of.
+const SHORT: usize = 8;
 
 const LANES: usize = 16;

@@ -20,6 +20,9 @@ pub(super) struct Ways {
     relayed: Mutex<BTreeSet<MemberId>>,
 }
 
+/// How long one try by a relay may take that does not serve this process.
+const UNSERVED: Duration = Duration::from_secs(1);
+
 /// How the next try is made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Way {
@@ -65,10 +68,12 @@ impl Ways {
         }
     }
 
-    /// How long one direct try may take, where there is another way.
+    /// How long one direct try may take, where there is another way, or one by a relay that does
+    /// not serve this process yet, or never will: the packets go nowhere.
     pub(super) fn limit(&self, way: Way, longest: Duration) -> Duration {
         match (&self.relay, way) {
             (Some(_), Way::Direct) => longest.min(self.directly),
+            (Some(relay), Way::ByRelay(_)) if !relay.serves() => longest.min(UNSERVED),
             (Some(_), Way::ByRelay(_)) | (None, _) => longest,
         }
     }

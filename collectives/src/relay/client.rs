@@ -143,6 +143,11 @@ impl RelayClient {
         }
     }
 
+    /// Whether the relay passes on what this rank sends.
+    pub(crate) fn serves(&self) -> bool {
+        self.0.session.load(Ordering::Relaxed) != 0
+    }
+
     /// Why the relay does not serve this rank, if it has said so for long enough.
     pub(crate) fn refusal(&self) -> Option<RelayRefusal> {
         let refused = lock(&self.0.standing).refused?;

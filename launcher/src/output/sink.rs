@@ -57,6 +57,8 @@ impl Style {
 #[derive(Debug)]
 pub(super) struct Sink {
     stream: Stream,
+    /// At first: it cannot be told of one that was hung up.
+    is_terminal: bool,
     closed: bool,
     lost: Option<LostLines>,
 }
@@ -80,6 +82,10 @@ impl Sink {
     pub(super) fn new(stream: Stream) -> Self {
         Self {
             stream,
+            is_terminal: match stream {
+                Stream::Stdout => io::stdout().is_terminal(),
+                Stream::Stderr => io::stderr().is_terminal(),
+            },
             closed: false,
             lost: None,
         }
@@ -112,8 +118,13 @@ impl Sink {
     /// Whoever has closed the stream does not want the lines. Anything else may pass, as when
     /// somebody makes room on the disk.
     fn fail(&mut self, Unwritten { bytes, error }: Unwritten<'_>) {
-        if let Some(Errno::PIPE | Errno::BADF) = Errno::from_io_error(&error) {
-            self.closed = true;
+        self.closed = match Errno::from_io_error(&error) {
+            Some(Errno::PIPE | Errno::BADF | Errno::CONNRESET) => true,
+            // What was hung up says so by this.
+            Some(Errno::IO) => self.is_terminal,
+            Some(_) | None => false,
+        };
+        if self.closed {
             return;
         }
         let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
@@ -182,21 +193,31 @@ mod tests {
 
     #[test]
     fn lines_are_counted_that_find_no_room_and_dropped_once_nobody_reads() {
-        let mut sink = Sink::new(Stream::Stdout);
-        failed(&mut sink, b"e\nwhole\n", Errno::NOSPC);
-        failed(&mut sink, b"one\n", Errno::IO);
-        assert!(!sink.closed);
-        let lost = sink.lost().unwrap();
+        let sink = |stream, is_terminal| Sink {
+            is_terminal,
+            ..Sink::new(stream)
+        };
+        let (disk, terminal) = (false, true);
+        let mut sink_of_disk = sink(Stream::Stdout, disk);
+        failed(&mut sink_of_disk, b"e\nwhole\n", Errno::NOSPC);
+        failed(&mut sink_of_disk, b"one\n", Errno::IO);
+        assert!(!sink_of_disk.closed);
+        let lost = sink_of_disk.lost().unwrap();
         assert_eq!(lost.lines, 3);
         assert_eq!(Errno::from_io_error(&lost.source), Some(Errno::NOSPC));
-        for gone in [Errno::PIPE, Errno::BADF] {
-            let mut other = Sink::new(Stream::Stderr);
+        for (gone, kind) in [
+            (Errno::PIPE, disk),
+            (Errno::BADF, disk),
+            (Errno::CONNRESET, disk),
+            (Errno::IO, terminal),
+        ] {
+            let mut other = sink(Stream::Stderr, kind);
             failed(&mut other, b"one\n", gone);
             assert!(other.closed && other.lost().is_none());
         }
-        let mut other = Sink::new(Stream::Stderr);
+        let mut other = sink(Stream::Stderr, disk);
         failed(&mut other, b"one\n", Errno::IO);
-        let both = LostLines::of_both(sink.into_lost(), other.into_lost()).unwrap();
+        let both = LostLines::of_both(sink_of_disk.into_lost(), other.into_lost()).unwrap();
         assert_eq!(both.lines, 4);
         assert_eq!(Errno::from_io_error(&both.source), Some(Errno::NOSPC));
     }

@@ -212,6 +212,10 @@ fn workers_that_save_the_job_after_sigterm_alone_end_it_with_their_status() {
     for other in [exited(1), KILLED] {
         assert_eq!(ended(TERMINATE, &[(0, SAVED), (1, other)]), [143, 143]);
     }
+    // As one that was only just starting again.
+    let terminated = WorkerEnd::Killed { signal: TERMINATE };
+    assert_eq!(ended(TERMINATE, &[(0, SAVED), (1, terminated)]), [143, 75]);
+    assert_eq!(ended(TERMINATE, &[(0, OK), (1, terminated)])[0], 143);
     let mut late = Trial::of(2);
     late.signalled(1.0, TERMINATE);
     late.ended(2.0, &[(0, SAVED)]);

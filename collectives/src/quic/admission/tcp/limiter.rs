@@ -13,10 +13,10 @@ const STRANGERS: usize = 64;
 /// And of those the callers from one site.
 const STRANGERS_SHARE: usize = 16;
 /// The same from where members have greeted, which open all their lanes at once.
-const EXPECTED: usize = 128;
+const EXPECTED: usize = 512;
 /// And of those the callers from one site: whoever shares a host with a member leaves room for
 /// members elsewhere.
-const EXPECTED_SHARE: usize = 64;
+const EXPECTED_SHARE: usize = 256;
 /// How long a caller may take to prove what it is.
 const PROVING: Duration = Duration::from_secs(10);
 /// And how long in a crowd, in which those who say nothing must not keep others out.
