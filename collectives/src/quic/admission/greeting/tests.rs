@@ -52,7 +52,7 @@ impl Part {
     async fn hears(&mut self) -> (Rank, Abort) {
         loop {
             match self.events.recv().await {
-                Some(Event::Joined(_)) => {}
+                Some(Event::Joined(_) | Event::Unwatched(_)) => {}
                 Some(Event::Aborted { by, abort }) => return (by, abort),
                 other => panic!("{other:?}"),
             }
