@@ -10,6 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::Error;
+use crate::initial::fnv1a;
 
 /// Text as numbers of its characters: the first nine tenths to learn from, the rest to be measured
 /// on.
@@ -118,16 +119,12 @@ impl Corpus {
         [self.train.len(), self.validation.len()]
     }
 
-    /// A number that differs where the text does, but for one chance in 2^64: Fowler, Noll and Vo's
-    /// hash of characters in the place of bytes.
+    /// A number that differs where the text does, but for one chance in 2^64.
     #[must_use]
     pub fn checksum(&self) -> u64 {
         let characters = self.characters.iter().map(|&one| u32::from(one));
         let numbers = self.train.iter().chain(&self.validation).copied();
-        let all = characters.chain(numbers);
-        all.fold(0xcbf2_9ce4_8422_2325_u64, |hash, number| {
-            (hash ^ u64::from(number)).wrapping_mul(0x0100_0000_01b3)
-        })
+        fnv1a(characters.chain(numbers))
     }
 
     /// The rows with these numbers of the batch of `step`. A row depends on seed, step and its

@@ -47,7 +47,7 @@ pub(crate) fn write(
         return into.fill(if name.ends_with("weight") { 1.0 } else { 0.0 });
     }
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    random.set_stream(fnv1a(name));
+    random.set_stream(fnv1a(name.bytes().map(u32::from)));
     let bound = 1.0 / (inputs as f32).sqrt();
     let mut draw = || match name.contains("embedding") {
         true => normal(&mut random),
@@ -66,10 +66,11 @@ fn normal(random: &mut ChaCha8Rng) -> f32 {
     radius * (std::f32::consts::TAU * random.random::<f32>()).cos()
 }
 
-/// Fowler, Noll and Vo's hash, which unlike the standard library's is the same everywhere and
-/// always.
-fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+/// Fowler, Noll and Vo's hash, of numbers in the place of bytes. Unlike the standard library's it is
+/// the same everywhere and always.
+pub(crate) fn fnv1a(numbers: impl IntoIterator<Item = u32>) -> u64 {
+    let numbers = numbers.into_iter();
+    numbers.fold(0xcbf2_9ce4_8422_2325, |hash, number| {
+        (hash ^ u64::from(number)).wrapping_mul(0x0100_0000_01b3)
     })
 }
