@@ -42,6 +42,25 @@ fn blocks_that_are_not_in_the_input_or_differ_between_ranks_are_refused() {
     }
 }
 
+/// Blocks as long as a digest.
+#[test]
+fn even_blocks_are_not_folded_with_those_at_chosen_places() {
+    for over in Over::ALL {
+        over.run(2, |mut group| {
+            let (input, mut output) = ([1_i64; 2], [0]);
+            let done = match group.rank() {
+                Rank::CHIEF => group.reduce_scatter(&input, &mut output, ReduceOp::Sum),
+                _ => group.reduce_scatter_at(&input, &[0..1, 1..2], &mut output, ReduceOp::Sum),
+            };
+            assert!(
+                matches!(done, Err(OperationError::Disagreement { .. })),
+                "rank {}: {done:?}",
+                group.rank()
+            );
+        });
+    }
+}
+
 /// Most ranks hear of the difference from none of those who tell them of their calls.
 #[test]
 fn nobody_folds_blocks_that_lie_elsewhere_on_one_of_many_ranks() {
