@@ -66,8 +66,8 @@ fn normal(random: &mut ChaCha8Rng) -> f32 {
     radius * (std::f32::consts::TAU * random.random::<f32>()).cos()
 }
 
-/// Fowler, Noll and Vo's hash, of numbers in the place of bytes. Unlike the standard library's it is
-/// the same everywhere and always.
+/// Fowler, Noll and Vo's hash, of numbers in the place of bytes. Unlike the standard library's it
+/// is the same everywhere and always.
 pub(crate) fn fnv1a(numbers: impl IntoIterator<Item = u32>) -> u64 {
     let numbers = numbers.into_iter();
     numbers.fold(0xcbf2_9ce4_8422_2325, |hash, number| {
