@@ -85,6 +85,22 @@ impl PjrtAccelerator {
         self
     }
 
+    /// With an option of XLA's compiler for all programs from now on, as
+    /// [`CompileOptions::with_compiler_option`](crate::CompileOptions::with_compiler_option).
+    ///
+    /// # Errors
+    /// None here: what needs a program fails where XLA refuses the option.
+    #[must_use]
+    #[doc(alias("compiler_options", "XLA_FLAGS"))]
+    pub fn with_compiler_option(
+        mut self,
+        name: impl Into<String>,
+        value: impl Into<String>,
+    ) -> Self {
+        self.kernels.add_compiler_option(name.into(), value.into());
+        self
+    }
+
     /// The client.
     #[must_use]
     pub const fn client(&self) -> &PjrtClient {

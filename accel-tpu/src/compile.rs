@@ -2,6 +2,8 @@
 //! XLA's `CompileOptionsProto`, of which only the fields used here are declared. The programs
 //! themselves are written in `stablehlo`.
 
+use std::collections::BTreeMap;
+
 use prost::Message;
 
 use crate::DeviceInfo;
@@ -19,6 +21,7 @@ pub struct CompileOptions {
     replicas: u32,
     partitions: u32,
     devices: Devices,
+    compiler_options: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -39,6 +42,7 @@ impl CompileOptions {
             replicas: 1,
             partitions: 1,
             devices: Devices::Any,
+            compiler_options: BTreeMap::new(),
         }
     }
 
@@ -49,6 +53,7 @@ impl CompileOptions {
             replicas: count,
             partitions: 1,
             devices: Devices::Default,
+            compiler_options: BTreeMap::new(),
         }
     }
 
@@ -59,6 +64,7 @@ impl CompileOptions {
             replicas: 1,
             partitions: count,
             devices: Devices::Default,
+            compiler_options: BTreeMap::new(),
         }
     }
 
@@ -69,6 +75,28 @@ impl CompileOptions {
     #[must_use]
     pub fn on<'a>(mut self, devices: impl IntoIterator<Item = &'a DeviceInfo>) -> Self {
         self.devices = Devices::Named(devices.into_iter().map(DeviceInfo::id).collect());
+        self
+    }
+
+    /// With an option of XLA's compiler, one of those in `DebugOptions` of its `xla/xla.proto`, or
+    /// what the plugin knows besides; its value is text, of which truth is `True` or `False`. It
+    /// counts more than `XLA_FLAGS`, and of two with one name the later does. Compiling fails where
+    /// there is none of that name, or it has no such value.
+    ///
+    /// ```
+    /// use meshwork_accel_tpu::CompileOptions;
+    ///
+    /// let quickly = CompileOptions::replicas(1);
+    /// let quickly = quickly.with_compiler_option("xla_backend_optimization_level", "0");
+    /// ```
+    #[must_use]
+    #[doc(alias("compiler_options", "XLA_FLAGS"))]
+    pub fn with_compiler_option(
+        mut self,
+        name: impl Into<String>,
+        value: impl Into<String>,
+    ) -> Self {
+        self.compiler_options.insert(name.into(), value.into());
         self
     }
 
@@ -99,9 +127,14 @@ impl CompileOptions {
             device_assignment: assignment,
             use_shardy_partitioner: self.partitions > 1,
         };
+        let overrides = self.compiler_options.iter().map(|(name, value)| {
+            let string_field = Some(value.clone());
+            (name.clone(), OptionOverrideProto { string_field })
+        });
         let options = CompileOptionsProto {
             executable_build_options: Some(build),
             compile_portable_executable: self.devices == Devices::Any,
+            env_option_overrides: overrides.collect(),
         };
         options.encode_to_vec()
     }
@@ -133,6 +166,15 @@ struct CompileOptionsProto {
     executable_build_options: Option<BuildOptionsProto>,
     #[prost(bool, tag = "4")]
     compile_portable_executable: bool,
+    #[prost(btree_map = "string, message", tag = "7")]
+    env_option_overrides: BTreeMap<String, OptionOverrideProto>,
+}
+
+/// One of several types, of which XLA reads all out of a string.
+#[derive(Clone, PartialEq, Message)]
+struct OptionOverrideProto {
+    #[prost(string, optional, tag = "1")]
+    string_field: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -183,6 +225,10 @@ mod tests {
         assert_eq!(CompileOptions::replicas(2).encode(), expected);
         let portable = CompileOptions::any_device().encode();
         assert_eq!(portable[portable.len() - 2..], [0x20, 1]);
+        let named = CompileOptions::any_device().with_compiler_option("a", "0");
+        let of_xla = named.with_compiler_option("a", "12").encode();
+        let entry = [0x3a, 9, 0x0a, 1, b'a', 0x12, 4, 0x0a, 2, b'1', b'2'];
+        assert_eq!(of_xla[portable.len()..], entry);
     }
 
     #[test]

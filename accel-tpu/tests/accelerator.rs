@@ -16,7 +16,8 @@ use meshwork_accel::{
 };
 use meshwork_accel_tpu::{PjrtAccelerator, PjrtBuffer};
 
-use devices::{accelerator, read, with};
+use devices::{read, with};
+use plugins::accelerator;
 
 #[test]
 fn eight_devices_conform_and_nothing_is_left_behind() {

@@ -17,7 +17,8 @@ use meshwork_accel::{
 };
 use meshwork_accel_tpu::PjrtAccelerator;
 
-use devices::{accelerator, read, with};
+use devices::{read, with};
+use plugins::accelerator;
 
 #[test]
 fn four_devices_compute_as_every_backend_and_nothing_is_left_behind() {

@@ -9,9 +9,10 @@ mod plugins;
 
 use std::time::Duration;
 
-use meshwork_accel::ElementType;
+use meshwork_accel::{Accelerator, DeviceId, ElementType};
 use meshwork_accel_tpu::{
-    AttributeValue, CompileOptions, Error, Live, PjrtClient, Plugin, Status, Topology, tpu,
+    AttributeValue, CompileOptions, Error, Live, PjrtAccelerator, PjrtClient, Plugin, Status,
+    Topology, tpu,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -153,6 +154,32 @@ fn what_cannot_be_run_is_refused_by_name() {
     ));
     let unknown = PjrtClient::new(&plugin, &[("a\0b", AttributeValue::Bool(true))]);
     assert!(matches!(unknown, Err(Error::ZeroByte { .. })));
+}
+
+#[test]
+fn options_of_the_compiler_are_xlas_own_and_others_are_refused_by_name() {
+    let Some(plugin) = plugins::cpu() else {
+        return;
+    };
+    let client = client(&plugin, 1);
+    let compile = |name: &str, value: &str| {
+        let options = CompileOptions::replicas(1).with_compiler_option(name, value);
+        client.compile(DOUBLE.as_bytes(), &options).map(drop)
+    };
+    compile("xla_backend_optimization_level", "0").unwrap();
+    compile("xla_cpu_use_fusion_emitters", "False").unwrap();
+    for (name, value, named) in [
+        ("xla_of_nobody", "1", "xla_of_nobody"),
+        ("xla_backend_optimization_level", "most", "most"),
+    ] {
+        let refused = compile(name, value).unwrap_err().to_string();
+        assert!(refused.contains(named), "{refused}");
+    }
+    let one = PjrtAccelerator::new(client.clone()).with_compiler_option("xla_of_nobody", "1");
+    let refused = one
+        .allocate(DeviceId::new(0), ElementType::F32, 2)
+        .unwrap_err();
+    assert!(refused.to_string().contains("xla_of_nobody"), "{refused}");
 }
 
 #[test]

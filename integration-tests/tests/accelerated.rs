@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use meshwork_accel::{Arrange, Elementwise, Fold, LiveBuffers, Matmul};
 use meshwork_accel_cpu::CpuAccelerator;
-use meshwork_accel_tpu::{AttributeValue, PjrtAccelerator, Plugin};
+use meshwork_accel_tpu::{PjrtAccelerator, Plugin};
 use meshwork_collectives::Group;
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{Backend, Context, DTensor, DeviceType, Float, bf16};
@@ -43,9 +43,7 @@ use meshwork_testing::in_threads;
 use ndarray::{ArrayD, IxDyn};
 
 fn pjrt(plugin: &Plugin, devices: i64) -> Arc<PjrtAccelerator> {
-    let devices = [("cpu_device_count", AttributeValue::Int(devices))];
-    let client = meshwork_accel_tpu::PjrtClient::new(plugin, &devices).unwrap();
-    Arc::new(PjrtAccelerator::new(client))
+    Arc::new(plugins::accelerator(plugin, devices))
 }
 
 fn cpus(count: usize) -> Arc<CpuAccelerator> {

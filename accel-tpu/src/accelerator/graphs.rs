@@ -50,7 +50,7 @@ impl Graphs for PjrtAccelerator {
         let text = module(graph)?;
         let replicas = u32::try_from(devices.len()).expect("no client has more devices");
         let options = CompileOptions::replicas(replicas).on(infos);
-        let program = self.client.compile(text.as_bytes(), &options);
+        let program = self.kernels.compile(&text, options);
         let program = program.map_err(|error| failed(*first, error))?;
         let outputs = graph.outputs().iter();
         Ok(CompiledGraph {

@@ -8,6 +8,8 @@ use crate::{CompileOptions, Error, Executable, PjrtClient};
 #[derive(Debug)]
 pub(super) struct Kernels {
     client: PjrtClient,
+    /// Of XLA's compiler, by name, for all programs.
+    compiler_options: Vec<(String, String)>,
     compiled: Mutex<LruCache<Key, Arc<Executable>>>,
 }
 
@@ -22,8 +24,22 @@ impl Kernels {
     pub(super) fn new(client: PjrtClient) -> Self {
         Self {
             client,
+            compiler_options: Vec::new(),
             compiled: Mutex::new(LruCache::of(MOST)),
         }
+    }
+
+    pub(super) fn add_compiler_option(&mut self, name: String, value: String) {
+        self.compiler_options.push((name, value));
+    }
+
+    /// A program, with the options that all have.
+    pub(super) fn compile(&self, text: &str, options: CompileOptions) -> Result<Executable, Error> {
+        let chosen = self.compiler_options.iter();
+        let options = chosen.fold(options, |options, (name, value)| {
+            options.with_compiler_option(name, value)
+        });
+        self.client.compile(text.as_bytes(), &options)
     }
 
     /// The program of a kernel, for any device.
@@ -67,7 +83,7 @@ impl Kernels {
         // Others go on meanwhile; two that need the same both compile it, and one is kept.
         let (text, options) = program();
         let text = text.unwrap_or_default();
-        let compiled = Arc::new(self.client.compile(text.as_bytes(), &options)?);
+        let compiled = Arc::new(self.compile(&text, options)?);
         self.lock().keep(key, Arc::clone(&compiled));
         Ok(compiled)
     }

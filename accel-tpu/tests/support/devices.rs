@@ -3,14 +3,10 @@
 use std::path::Path;
 
 use meshwork_accel::{Accelerator, DeviceBuffer, DeviceId, Element, LiveBuffers};
-use meshwork_accel_tpu::{AttributeValue, Live, PjrtAccelerator, PjrtBuffer, PjrtClient, Plugin};
+use meshwork_accel_tpu::{Live, PjrtAccelerator, PjrtBuffer, Plugin};
 use meshwork_testing::in_threads;
 
-/// So many devices of the CPU.
-pub(crate) fn accelerator(plugin: &Plugin, devices: i64) -> PjrtAccelerator {
-    let devices = [("cpu_device_count", AttributeValue::Int(devices))];
-    PjrtAccelerator::new(PjrtClient::new(plugin, &devices).unwrap())
-}
+use crate::plugins::accelerator;
 
 /// Each check passes on so many devices, and leaves nothing behind. Each has a plugin of its own,
 /// as all compile at the same time.

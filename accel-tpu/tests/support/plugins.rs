@@ -6,7 +6,7 @@ mod wheel;
 
 use std::path::PathBuf;
 
-use meshwork_accel_tpu::Plugin;
+use meshwork_accel_tpu::{AttributeValue, PjrtAccelerator, PjrtClient, Plugin};
 use meshwork_testing::Need;
 
 use wheel::Wheel;
@@ -16,6 +16,15 @@ use wheel::Wheel;
 pub(crate) fn cpu() -> Option<Plugin> {
     let path = cpu_file()?;
     Some(Plugin::load(path).expect("the plugin loads where it can be fetched"))
+}
+
+/// So many devices of it, whose programs are compiled in less than half of the time: most run once.
+pub(crate) fn accelerator(plugin: &Plugin, devices: i64) -> PjrtAccelerator {
+    let devices = [("cpu_device_count", AttributeValue::Int(devices))];
+    let client = PjrtClient::new(plugin, &devices).expect("the plugin makes as many as it is told");
+    PjrtAccelerator::new(client)
+        .with_compiler_option("xla_backend_optimization_level", "0")
+        .with_compiler_option("xla_cpu_use_fusion_emitters", "False")
 }
 
 /// Its file; as above.

@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
 use meshwork_accel_cpu::CpuAccelerator;
-use meshwork_accel_tpu::{AttributeValue, PjrtAccelerator};
+use meshwork_accel_tpu::PjrtAccelerator;
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{Backend, Context, DeviceType};
 use meshwork_testing::in_threads;
@@ -91,9 +91,7 @@ fn eight_pjrt_devices_hold_what_is_recorded_in_compiled_programs() {
 /// The devices of XLA's CPU plugin, where it can be had.
 fn pjrt() -> Option<Arc<PjrtAccelerator>> {
     let plugin = plugins::cpu()?;
-    let count = [("cpu_device_count", AttributeValue::Int(DEVICES as i64))];
-    let client = meshwork_accel_tpu::PjrtClient::new(&plugin, &count).expect("eight devices");
-    Some(Arc::new(PjrtAccelerator::new(client)))
+    Some(Arc::new(plugins::accelerator(&plugin, DEVICES as i64)))
 }
 
 #[expect(
