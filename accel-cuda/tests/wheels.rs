@@ -31,8 +31,10 @@ fn nccl() -> Option<Libraries> {
     Some(Libraries::from_env().with_file(Library::Nccl, file))
 }
 
+/// Half a minute of a core for each: with `MESHWORK_SOAK` for others than the oldest, which lacks
+/// most, too.
 #[test]
-fn nvrtc_compiles_all_kernels_for_every_architecture_from_7_5_to_12_0() {
+fn nvrtc_compiles_all_kernels_and_knows_every_architecture_from_7_5_to_12_0() {
     let Some(libraries) = nvrtc() else { return };
     let compiler = Compiler::open(&libraries).expect("the wheel is whole");
     assert_eq!(compiler.version(), "13.0");
@@ -45,7 +47,11 @@ fn nvrtc_compiles_all_kernels_for_every_architecture_from_7_5_to_12_0() {
     }
     let folder = tempfile::tempdir().expect("a folder for a cache");
     let cache = KernelCache::at(folder.path());
-    in_threads([(7, 5), (9, 0), (12, 0)], |(major, minor)| {
+    let later: &[(u32, u32)] = match std::env::var_os("MESHWORK_SOAK") {
+        Some(_) => &[(9, 0), (12, 0)],
+        None => &[],
+    };
+    in_threads(std::iter::once(&(7, 5)).chain(later), |&(major, minor)| {
         let capability = Capability::new(major, minor);
         let file = cache.fill(&libraries, capability).expect("it is known");
         let code = fs::read(file).expect("it was written");

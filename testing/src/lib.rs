@@ -1,6 +1,6 @@
 //! What tests of all packages share: skips that are heard, tests in a process of their own, and
 //! what they start: a browser, etcd, `ssh` with its server, two hosts, and Slurm; files of
-//! certificates, free addresses, and ranks that are threads.
+//! certificates, free addresses, ranks that are threads, and how often to draw.
 //!
 //! It knows nothing of what is tested. Some tests need what not every machine has, such as a GPU or
 //! Slurm. Where it is missing they skip, and `MESHWORK_REQUIRE` makes that a failure:
@@ -26,6 +26,7 @@ mod need;
 mod pem;
 #[cfg(unix)]
 mod slurm;
+mod soak;
 #[cfg(unix)]
 mod ssh;
 mod threads;
@@ -39,6 +40,7 @@ pub use need::Need;
 pub use pem::pem;
 #[cfg(unix)]
 pub use slurm::Slurm;
+pub use soak::cases;
 #[cfg(unix)]
 pub use ssh::Ssh;
 pub use threads::in_threads;

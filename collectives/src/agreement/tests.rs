@@ -873,7 +873,7 @@ fn nobody_is_lost_who_was_no_member_whoever_says_so() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(meshwork_testing::cases(80)))]
 
     /// Whoever dies or is cut off whenever, and whatever is lost: one decision, and only ever with
     /// a majority of the last epoch behind it.

@@ -615,7 +615,7 @@ fn a_silence_of_no_length_is_not_one_of_no_time() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(meshwork_testing::cases(100)))]
 
     /// Whoever dies, whenever, whatever the latency: all others end, blame the victim, in time.
     #[test]

@@ -291,7 +291,7 @@ fn who_is_waited_for_is_said_rarely_and_with_the_reason() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(meshwork_testing::cases(60)))]
 
     /// Whoever is stopped, for less than the patience: nobody is lost. For longer: it alone is.
     #[test]

@@ -199,7 +199,7 @@ fn deadlocks_in(mut job: Job, losses: u32) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(meshwork_testing::cases(60)))]
 
     #[test]
     fn ranks_that_get_on_are_never_said_to_be_in_a_deadlock(seed: u64, world in 2_u32..6) {
