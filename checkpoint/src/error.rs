@@ -39,6 +39,12 @@ pub enum Error {
         /// Why it cannot be used.
         damage: FileDamage,
     },
+    /// Another process has written a file that this one does not see.
+    #[error("{} was written by another process, and this one does not see it: save to a folder that all hosts share", path.display())]
+    NotShared {
+        /// Where it looks for the file.
+        path: PathBuf,
+    },
     /// A text is no name of a generation.
     #[error("{text:?} names no generation: it takes a form such as g00000007-0123456789abcdef")]
     NoGeneration {

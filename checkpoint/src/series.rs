@@ -9,7 +9,7 @@ use std::{io, process};
 
 use crate::disk::{Disk, Draft, System};
 use crate::index::{INDEX, is_part};
-use crate::{Entry, Error, Generation, Index, Operation};
+use crate::{Entry, Error, FileDamage, Generation, Index, Operation};
 
 mod read;
 mod retain;
@@ -175,7 +175,8 @@ impl Series {
     /// Puts the index in its place. Returns when it is on the disk, and the generation is whole.
     ///
     /// # Errors
-    /// [`Error::IndexTooLong`]; [`Error::Io`], after which the generation may be whole all the
+    /// [`Error::IndexTooLong`]; [`Error::NotShared`] for a file that this process does not see;
+    /// [`Error::Damaged`] for one that has changed since; [`Error::Io`], after which the generation may be whole all the
     /// same: files go by [`abandon`](Self::abandon).
     pub fn finish(&self, index: &Index) -> Result<PathBuf, Error> {
         let bytes = index.to_bytes();
@@ -184,6 +185,9 @@ impl Series {
                 length: bytes.len() as u64,
                 most: LONGEST_INDEX,
             });
+        }
+        for entry in index.files() {
+            self.see(index.generation(), entry)?;
         }
         let path = self.index_path(index.generation());
         let unfinished = self.path(index.generation(), UNFINISHED_INDEX);
@@ -241,6 +245,20 @@ impl Series {
                 folder: self.folder.clone(),
             }),
             false => Ok(()),
+        }
+    }
+
+    /// Finds out whether a file that is said to be written is there. A folder of the same name on
+    /// the disk of another host is one that nobody could load.
+    fn see(&self, generation: Generation, entry: &Entry) -> Result<(), Error> {
+        let path = self.path(generation, entry.part());
+        match self.open_whole(&path, entry) {
+            Ok(_) => Ok(()),
+            Err(Error::Damaged {
+                path,
+                damage: FileDamage::Missing,
+            }) => Err(Error::NotShared { path }),
+            Err(error) => Err(error),
         }
     }
 

@@ -88,16 +88,12 @@ impl Series {
     /// [`Error::Damaged`], and those of [`latest`](Self::latest).
     pub fn open(&self, generation: Generation, entry: &Entry) -> Result<Opened, Error> {
         let path = self.path(generation, entry.part());
-        let content = self.open_file(&path)?;
-        let (stated, found) = (entry.length(), self.length(content.as_ref(), &path)?);
-        if stated != found {
-            return Err(damaged(&path, FileDamage::Length { stated, found }));
-        }
+        let content = self.open_whole(&path, entry)?;
         let head = bytes_of(content.as_ref(), &path, entry.head())?;
         match entry.check(&head) {
             Ok(()) => Ok(Opened {
                 path,
-                length: stated,
+                length: entry.length(),
                 head,
                 content,
             }),
@@ -131,6 +127,16 @@ impl Series {
             self.open(generation, file)?;
         }
         Ok(index)
+    }
+
+    /// A file that has its length.
+    pub(super) fn open_whole(&self, path: &Path, entry: &Entry) -> Result<Box<dyn Content>, Error> {
+        let content = self.open_file(path)?;
+        let (stated, found) = (entry.length(), self.length(content.as_ref(), path)?);
+        match stated == found {
+            true => Ok(content),
+            false => Err(damaged(path, FileDamage::Length { stated, found })),
+        }
     }
 
     fn open_file(&self, path: &Path) -> Result<Box<dyn Content>, Error> {

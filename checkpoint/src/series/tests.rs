@@ -203,6 +203,22 @@ fn what_a_dead_writer_left_goes_and_what_a_live_one_writes_stays() {
 }
 
 #[test]
+fn a_file_on_the_disk_of_another_host_is_named_and_the_save_before_stays() {
+    let (_folder, series) = in_folder();
+    let (_other_folder, other) = in_folder();
+    save(&series, 1).unwrap();
+    other.make_folder().unwrap();
+    let generation = series.begin().unwrap();
+    let own = series.write(generation, "a", &[2; 3], 3).unwrap();
+    let elsewhere = other.write(generation, "b", &[2; 3], 3).unwrap();
+    let files = [&own, &elsewhere].map(|written| written.entry().clone());
+    let index = Index::new(generation, files, vec![2]).unwrap();
+    let path = series.path(generation, "b");
+    assert_eq!(series.finish(&index), Err(Error::NotShared { path }));
+    assert_eq!(found(&series), Some(1));
+}
+
+#[test]
 fn of_two_that_begin_in_the_same_moment_one_is_refused() {
     let (_folder, series) = in_folder();
     save(&series, 1).unwrap();

@@ -242,11 +242,11 @@ impl<O: ElementWise> ShardedModel<O> {
     }
 
     /// Loads the last whole checkpoint, saved by any number of workers and sharded in any way, and
-    /// returns its step; `None` where there is none, and nothing is changed.
+    /// returns its step; `None` where none was ever saved, and nothing is changed.
     ///
     /// # Errors
-    /// [`Error::CheckpointOfAnother`] with names and shapes, [`Error::Checkpoint`] for
-    /// one that is damaged, [`Error::Group`]. What was loaded before is then unspecified.
+    /// [`Error::CheckpointOfAnother`] with names and shapes, [`Error::Checkpoint`] where all are
+    /// damaged, [`Error::Group`]. What was loaded before is then unspecified.
     #[track_caller]
     pub fn load(
         &mut self,
@@ -258,10 +258,16 @@ impl<O: ElementWise> ShardedModel<O> {
         let series = &checkpoints.series;
         let latest = self.chief_tells(group, || {
             let latest = series.latest()?;
-            Ok(match latest.index() {
-                Some(index) => index.generation().to_string(),
-                None => String::new(),
-            })
+            match (latest.index(), latest.damaged().first()) {
+                (Some(index), _) => Ok(index.generation().to_string()),
+                (None, None) => Ok(String::new()),
+                // Whoever is told that there is none begins anew.
+                (None, Some((path, damage))) => Err(meshwork_checkpoint::Error::Damaged {
+                    path: path.clone(),
+                    damage: *damage,
+                }
+                .into()),
+            }
         })?;
         if latest.is_empty() {
             return Ok(None);

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use meshwork_checkpoint::Series;
 use meshwork_checkpoint::testing::{Fault, Survival, TestDisk};
+use meshwork_checkpoint::{FileDamage, Series};
 
 use super::*;
 
@@ -228,10 +228,21 @@ fn bytes_that_were_not_saved_are_named() {
     };
     let index = Series::new(folder.path(), "model");
     let index = index.index_path(index.latest().unwrap().index().unwrap().generation());
+    let file = path.clone();
     assert_eq!(
         damaged,
         meshwork_checkpoint::Error::BlockDamaged { path, block, index }
     );
+    // There was a save: nobody is told to begin anew.
+    fs::remove_file(&file).unwrap();
+    let error = strategy
+        .run(|replica| saved.load(replica, &checkpoints))
+        .unwrap_err();
+    let missing = meshwork_checkpoint::Error::Damaged {
+        path: file,
+        damage: FileDamage::Missing,
+    };
+    assert_eq!(error, Error::Checkpoint(missing));
 }
 
 #[test]
