@@ -119,6 +119,8 @@ fn keep(
             keeper.end().await;
         }
     });
+    // A look-up of a name cannot be ended: nobody waits for one past the deadline.
+    runtime.shutdown_background();
 }
 
 impl Keeper<'_> {

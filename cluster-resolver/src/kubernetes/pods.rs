@@ -163,13 +163,14 @@ fn index(metadata: &Answer<'_>, name: &str) -> Result<Option<u32>, ServiceError>
     Ok(ordinal.and_then(|(_, ordinal)| ordinal.parse().ok()))
 }
 
-/// Labels and annotations that hold the index of a pod, those of Kubernetes itself first.
+/// Labels and annotations that hold the index of a pod. Those of controllers that make sets or jobs
+/// of Kubernetes come first: a LeaderWorkerSet's leader has the number of its group there.
 const INDEX_KEYS: [&str; 5] = [
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "training.kubeflow.org/replica-index",
     "batch.kubernetes.io/job-completion-index",
     "apps.kubernetes.io/pod-index",
     "jobset.sigs.k8s.io/job-global-index",
-    "leaderworkerset.sigs.k8s.io/worker-index",
-    "training.kubeflow.org/replica-index",
 ];
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{Either, select, select_all};
+use futures_util::future::{Either, pending, select, select_all};
 use http_body_util::BodyExt;
 use kube_client::core::params::WatchParams;
 use kube_client::core::request::Request;
@@ -31,29 +31,32 @@ impl KubernetesResolver {
         let end = Instant::now().checked_add(time);
         let session = self.begin(&mut Explanation::default())?;
         Ok(call::run(async {
-            let server = session.connect().await?;
-            let (mut jobs, mut watches) = (Vec::new(), Vec::new());
-            for (job, selectors) in self.selectors() {
-                let mut groups = Vec::new();
-                for selector in selectors {
-                    let (pods, version) = server.list_at(&selector).await?;
-                    groups.push(pods.clone());
-                    watches.push(Box::pin(change(&server, selector, pods, version)));
+            let told = pin!(async {
+                let server = session.connect().await?;
+                let (mut jobs, mut watches) = (Vec::new(), Vec::new());
+                for (job, selectors) in self.selectors() {
+                    let mut groups = Vec::new();
+                    for selector in selectors {
+                        let (pods, version) = server.list_at(&selector).await?;
+                        groups.push(pods.clone());
+                        watches.push(Box::pin(change(&server, selector, pods, version)));
+                    }
+                    jobs.push((job, groups));
                 }
-                jobs.push((job, groups));
-            }
-            // What changed since the last look would not be told of any more.
-            if self.spec_of(jobs).as_ref() != Ok(previous) {
-                return Ok(WatchSignal::Changed);
-            }
-            let ended = pin!(until(end, stop));
-            // Nobody tells of jobs that choose no pods.
-            if watches.is_empty() {
-                ended.await;
-                return Ok(WatchSignal::Quiet);
-            }
-            match select(select_all(watches), ended).await {
-                Either::Left(((changed, ..), _)) => changed.map(|()| WatchSignal::Changed),
+                // What changed since the last look would not be told of any more.
+                if self.spec_of(jobs).as_ref() != Ok(previous) {
+                    return Ok(WatchSignal::Changed);
+                }
+                // Nobody tells of jobs that choose no pods.
+                if watches.is_empty() {
+                    return pending().await;
+                }
+                let (changed, ..) = select_all(watches).await;
+                changed.map(|()| WatchSignal::Changed)
+            });
+            // Nor is a server that is silent waited for any longer.
+            match select(told, pin!(until(end, stop))).await {
+                Either::Left((told, _)) => told,
                 Either::Right(_) => Ok(WatchSignal::Quiet),
             }
         })?)

@@ -33,7 +33,13 @@ pub(crate) fn run<T: Send>(
 ) -> Result<T, ServiceError> {
     thread::scope(|scope| {
         let worker = thread::Builder::new().name("cluster-resolver".to_owned());
-        let worker = worker.spawn_scoped(scope, || runtime()?.block_on(work));
+        let worker = worker.spawn_scoped(scope, || {
+            let runtime = runtime()?;
+            let ended = runtime.block_on(work);
+            // A look-up of a name cannot be ended: nobody waits for one past the deadline.
+            runtime.shutdown_background();
+            ended
+        });
         let ended = worker.map_err(no_runtime)?.join();
         ended.unwrap_or_else(|cause| panic::resume_unwind(cause))
     })

@@ -65,6 +65,21 @@ fn an_index_counts_only_where_all_pods_carry_one() {
     assert_eq!(tasks(vec![group]), numbered(&["a", "b"]));
 }
 
+/// As the pods of a group of a LeaderWorkerSet have them: the leader is a pod of a StatefulSet of all
+/// leaders.
+#[test]
+fn a_place_in_a_group_counts_before_that_among_all_leaders() {
+    let of_group = |name: &str, ordinal: &str, place: &str| {
+        let labels = json!({
+            "apps.kubernetes.io/pod-index": ordinal,
+            "leaderworkerset.sigs.k8s.io/worker-index": place,
+        });
+        pod(name, "Running", labels)
+    };
+    let group = vec![of_group("x-1", "1", "0"), of_group("x-1-1", "1", "1")];
+    assert_eq!(tasks(vec![group]), numbered(&["x-1", "x-1-1"]));
+}
+
 #[test]
 fn two_pods_with_one_index_are_named() {
     let key = "apps.kubernetes.io/pod-index";
