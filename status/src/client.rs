@@ -34,6 +34,7 @@ pub struct Target {
     address: String,
     /// As it says itself.
     process: Option<u32>,
+    is_guessed: bool,
 }
 
 impl Target {
@@ -43,7 +44,14 @@ impl Target {
         Self {
             address: address.into(),
             process: None,
+            is_guessed: false,
         }
+    }
+
+    /// It may be elsewhere: that nobody listens there does not tell that its process is gone.
+    pub(crate) fn guessed(mut self) -> Self {
+        self.is_guessed = true;
+        self
     }
 
     pub(crate) fn with_process(mut self, process: Option<u32>) -> Self {
@@ -62,7 +70,9 @@ impl Target {
     pub fn unanswered(&self, error: &FetchError) -> Unanswered {
         let refused = |kind: io::ErrorKind| kind == io::ErrorKind::ConnectionRefused;
         let silence = match error {
-            FetchError::Unreached { kind, .. } if refused(*kind) => Silence::Gone,
+            FetchError::Unreached { kind, .. } if refused(*kind) && !self.is_guessed => {
+                Silence::Gone
+            }
             FetchError::Silent { .. } if self.is_stopped() => Silence::Stopped,
             FetchError::Unreached { .. }
             | FetchError::Silent { .. }

@@ -16,6 +16,8 @@ pub(crate) struct Directory<'a> {
     /// The addresses of all ranks in the group.
     pub(crate) members: &'a [String],
     pub(crate) me: u32,
+    /// The number of the view, from 1.
+    pub(crate) view: u64,
 }
 
 impl Directory<'_> {
@@ -27,7 +29,7 @@ impl Directory<'_> {
             // It would be this host's own.
             Some(noted) if noted.is_on_loopback() && !self.is_here(rank) => None,
             Some(noted) => Some(noted.target()),
-            None => self.by_port(rank).map(Target::new),
+            None => self.by_port(rank),
         }
     }
 
@@ -38,33 +40,56 @@ impl Directory<'_> {
         is_own || self.host(rank) == self.host(self.me)
     }
 
-    /// The `k`-th rank of a host has the `k`-th port from the first on.
-    fn by_port(&self, rank: u32) -> Option<String> {
+    /// The `k`-th rank of a host has the `k`-th port from the first on. When members change, ranks
+    /// do too, and each keeps its port: of several on a host it is no longer known, and of one it
+    /// is a guess.
+    fn by_port(&self, rank: u32) -> Option<Target> {
         let (host, own) = (self.host(rank)?, self.host(self.me)?);
         let (address, port) = (self.first.ip(), self.first.port());
-        if port == 0 {
+        let have_changed = self.view > 1;
+        if port == 0 || have_changed && self.ranks_of(host).nth(1).is_some() {
             return None;
         }
-        let below = (0..rank).filter(|other| self.host(*other) == Some(host));
+        let below = self.ranks_of(host).take_while(|other| *other < rank);
         let port = port.checked_add(u16::try_from(below.count()).ok()?)?;
-        match host == own {
-            true if !address.is_unspecified() => Some(SocketAddr::new(address, port).to_string()),
+        let target = Target::new(match host == own {
+            true if !address.is_unspecified() => SocketAddr::new(address, port).to_string(),
             // What listens on loopback is not reached from elsewhere.
-            false if address.is_loopback() => None,
-            true | false => Some(format!("{host}:{port}")),
-        }
+            false if address.is_loopback() => return None,
+            true | false => format!("{host}:{port}"),
+        });
+        Some(match have_changed {
+            true => target.guessed(),
+            false => target,
+        })
+    }
+
+    fn ranks_of(&self, host: &str) -> impl Iterator<Item = u32> {
+        (0..).zip(self.members).filter_map(move |(rank, member)| {
+            let of_host = host_of(member) == host;
+            of_host.then_some(rank)
+        })
     }
 
     fn host(&self, rank: u32) -> Option<&str> {
-        let member = self.members.get(rank as usize)?;
-        Some(member.rsplit_once(':').map_or(&**member, |parts| parts.0))
+        self.members
+            .get(rank as usize)
+            .map(|member| host_of(member))
     }
+}
+
+fn host_of(member: &str) -> &str {
+    member.rsplit_once(':').map_or(member, |parts| parts.0)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+    use crate::error::FetchError;
     use crate::folder::Note;
+    use crate::look::Silence;
 
     #[test]
     fn without_a_folder_ports_follow_from_the_places_on_each_host() {
@@ -75,6 +100,7 @@ mod tests {
                 folder: None,
                 members: &members,
                 me,
+                view: 1,
             };
             let all = (0..6).map(|rank| directory.find(rank));
             all.map(|target| target.map(|target| target.address().to_owned()))
@@ -91,6 +117,32 @@ mod tests {
         assert_eq!(find("127.0.0.1:0", 1), [const { None }; 6]);
         assert_eq!(find("0.0.0.0:0", 1), [const { None }; 6]);
         assert_eq!(find("0.0.0.0:65535", 0)[2], None);
+    }
+
+    #[test]
+    fn once_members_have_changed_ports_say_nothing_of_several_ranks_of_a_host() {
+        let members = ["a:1", "b:1", "a:2", "[::7]:5"].map(str::to_owned);
+        let directory = Directory {
+            first: "0.0.0.0:90".parse().unwrap(),
+            folder: None,
+            members: &members,
+            me: 0,
+            view: 2,
+        };
+        let refused = FetchError::Unreached {
+            address: String::new(),
+            kind: io::ErrorKind::ConnectionRefused,
+        };
+        let find = |rank| directory.find(rank);
+        assert_eq!([find(0), find(2)], [None, None]);
+        for (rank, address) in [(1, "b:90"), (3, "[::7]:90")] {
+            let target = find(rank).unwrap();
+            assert_eq!(target.address(), address);
+            // Nobody said that it listens there.
+            assert_eq!(target.unanswered(&refused).silence, Silence::Unknown);
+            let told = Target::new(address).unanswered(&refused);
+            assert_eq!(told.silence, Silence::Gone);
+        }
     }
 
     #[test]
@@ -118,6 +170,7 @@ mod tests {
                 folder: Some(folder.path()),
                 members: &members,
                 me,
+                view: 1,
             };
             let all = (0..7).map(|rank| directory.find(rank));
             all.map(|target| target.map(|target| target.address().to_owned()))

@@ -176,11 +176,13 @@ impl Gatherer {
     }
 
     fn directory<'a>(&'a self, members: &'a [String]) -> Directory<'a> {
+        let group = self.source.report().group;
         Directory {
             first: self.settings.address,
             folder: self.settings.folder.as_deref(),
             members,
-            me: self.me(),
+            me: group.rank.number(),
+            view: group.view,
         }
     }
 
@@ -231,8 +233,9 @@ impl Gatherer {
 }
 
 /// Why a rank is not asked.
-const UNKNOWN: &str = "nothing tells where it is asked: give all ranks a MESHWORK_STATUS_FOLDER, or \
-                       a MESHWORK_STATUS with a port that other hosts reach";
+const UNKNOWN: &str = "nothing tells where it is asked: give all ranks a MESHWORK_STATUS_FOLDER, or, \
+                       where members do not change, a MESHWORK_STATUS with a port that other hosts \
+                       reach";
 
 fn unknown() -> Unanswered {
     Unanswered {

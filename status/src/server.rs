@@ -24,6 +24,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use meshwork_collectives::Statistics;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, oneshot};
@@ -71,12 +72,12 @@ impl Server {
     /// [`Error::Listen`], [`Error::Port`], [`Error::File`], [`Error::Thread`].
     pub fn start(settings: &Settings, source: Arc<dyn StatusSource>) -> Result<Self, Error> {
         let group = source.report().group;
-        let address = settings.address_of(group.local_rank)?;
+        let own = settings.address_of(group.local_rank)?;
         let failing = |error: io::Error| Error::Listen {
-            address,
+            address: own,
             kind: error.kind(),
         };
-        let listener = StdListener::bind(address).map_err(failing)?;
+        let listener = listen(settings, own, &group).map_err(failing)?;
         listener.set_nonblocking(true).map_err(failing)?;
         let address = listener.local_addr().map_err(failing)?;
         let folder = settings.folder.as_deref();
@@ -128,6 +129,18 @@ impl Drop for Server {
             let _ = thread.join();
         }
     }
+}
+
+/// Listens at the port of the rank's place on its host. Once members have changed somebody may be
+/// there, as ranks move up and keep the ports that they have: then one below is free.
+fn listen(settings: &Settings, own: SocketAddr, group: &Statistics) -> io::Result<StdListener> {
+    let refused = match StdListener::bind(own) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && group.view > 1 => error,
+        listening => return listening,
+    };
+    let below = (0..group.local_rank).filter_map(|place| settings.address_of(place).ok());
+    let free = below.map(StdListener::bind).find_map(Result::ok);
+    free.ok_or(refused)
 }
 
 fn no_thread(error: io::Error) -> Error {

@@ -8,7 +8,8 @@
 mod openmetrics;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::iter;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -107,6 +108,55 @@ impl StatusSource for Program {
     fn members(&self) -> Vec<String> {
         StatusSource::members(&self.0)
     }
+}
+
+/// A rank of a view with its place on its host.
+struct Placed(Observer, u64, u32);
+
+impl StatusSource for Placed {
+    fn report(&self) -> Report {
+        let mut group = self.0.statistics();
+        (group.view, group.local_rank) = (self.1, self.2);
+        Report {
+            group,
+            numbers: Vec::new(),
+        }
+    }
+
+    fn dump(&self) -> String {
+        self.0.dump()
+    }
+
+    fn members(&self) -> Vec<String> {
+        StatusSource::members(&self.0)
+    }
+}
+
+/// Three ports in a row of which the last is taken.
+fn ports() -> (u16, TcpListener) {
+    let taken = iter::repeat_with(|| TcpListener::bind(loopback()).unwrap());
+    let first = |last: &TcpListener| last.local_addr().unwrap().port() - 2;
+    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let mut taken = taken.filter(|last| is_free(first(last)));
+    let last = taken.next().unwrap();
+    (first(&last), last)
+}
+
+/// Of three ranks the first was lost, and the others keep their ports.
+#[test]
+fn a_newcomer_takes_the_port_of_who_was_lost_where_another_has_its_own() {
+    let group = Group::local(1).unwrap().remove(0);
+    let (first, _taken) = ports();
+    let settings = Settings::new(([127, 0, 0, 1], first).into()).unwrap();
+    let start = |view, local_rank| {
+        let source = Placed(group.observer(), view, local_rank);
+        Server::start(&settings, Arc::new(source))
+    };
+    // At the start a port that is taken is somebody else's.
+    let refused = start(1, 2).unwrap_err().to_string();
+    assert!(refused.contains("choose another port"), "{refused}");
+    let newcomer = start(2, 2).unwrap();
+    assert_eq!(newcomer.address().port(), first);
 }
 
 #[test]
@@ -336,11 +386,8 @@ fn ten_thousand_requests_are_answered_one_after_the_other_while_the_group_works(
 #[test]
 fn ranks_that_cannot_be_asked_are_told_apart() {
     let (_group, server) = plain();
-    let silent = std::net::TcpListener::bind(loopback()).unwrap();
-    let gone = std::net::TcpListener::bind(loopback())
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let silent = TcpListener::bind(loopback()).unwrap();
+    let gone = TcpListener::bind(loopback()).unwrap().local_addr().unwrap();
     let addresses = [server.address(), silent.local_addr().unwrap(), gone];
     let targets = addresses.map(|address| Target::new(address.to_string()));
     let client = StatusClient::new(None, Duration::from_secs(1)).unwrap();
