@@ -185,7 +185,8 @@ fn orthonormalize(rows: &mut [f32], columns: usize) {
             }
         }
         let norm = norm(own);
-        match norm <= whole * DEPENDENT {
+        // Infinite is no sign of dependence: what is no number stays one, to be found.
+        match norm.is_finite() && norm <= whole * DEPENDENT {
             true => own.fill(0.0),
             false => scale(own, norm.recip()),
         }

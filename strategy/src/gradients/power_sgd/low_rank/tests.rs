@@ -187,3 +187,27 @@ fn nothing_and_numbers_that_are_none_do_no_harm_to_later_steps() {
         assert!((one - 2.0).abs() < 1e-4, "{one}");
     }
 }
+
+#[test]
+fn numbers_whose_products_overflow_are_never_told_as_zeros() {
+    let mut overflows = 0;
+    for signs in 0..32_u32 {
+        let mut workers = vec![LowRank::new(4, 5, rank(1), 1); 2];
+        let sign = |at: u32| match signs >> (at % 5) & 1 {
+            0 => f32::MAX,
+            _ => f32::MIN,
+        };
+        let huge = vec![(0..20).map(sign).collect::<Vec<f32>>(); 2];
+        let told = step(&mut workers, &huge);
+        assert!(told[0].iter().any(|one| *one != 0.0), "{signs}: {told:?}");
+        if told[0].iter().all(|one| one.is_finite()) {
+            continue;
+        }
+        overflows += 1;
+        let ones = vec![vec![1.0_f32; 20]; 2];
+        for one in &step(&mut workers, &ones)[1] {
+            assert!((one - 2.0).abs() < 1e-4, "{one}");
+        }
+    }
+    assert!(overflows > 0);
+}
