@@ -357,24 +357,24 @@ impl Timeouts {
         self.operation
     }
 
-    /// Changes [`Timeouts::join`].
+    /// Changes [`Timeouts::join`]: from a millisecond to a day.
     #[must_use]
     pub fn with_join(mut self, join: Duration) -> Self {
-        self.join = join;
+        self.join = bounded(join);
         self
     }
 
-    /// Changes [`Timeouts::silence`].
+    /// Changes [`Timeouts::silence`]: from a millisecond to a day.
     #[must_use]
     pub fn with_silence(mut self, silence: Duration) -> Self {
-        self.silence = silence;
+        self.silence = bounded(silence);
         self
     }
 
-    /// Changes [`Timeouts::operation`].
+    /// Changes [`Timeouts::operation`]: from a millisecond to a day.
     #[must_use]
     pub fn with_operation(mut self, operation: Duration) -> Self {
-        self.operation = operation;
+        self.operation = bounded(operation);
         self
     }
 }
@@ -419,11 +419,17 @@ fn seconds(variable: &'static str) -> Result<Option<Duration>, ConfigError> {
 }
 
 /// A day is longer than anything should wait, and far from overflowing any clock.
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn bounded(time: Duration) -> Duration {
+    time.clamp(Duration::from_millis(1), DAY)
+}
+
 fn parse(variable: &'static str, value: &str) -> Result<Duration, ConfigError> {
-    const DAY: f64 = 86_400.0;
     match value.trim().parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds.is_finite() => {
-            Ok(Duration::from_secs_f64(seconds.clamp(0.001, DAY)))
+            let seconds = seconds.min(DAY.as_secs_f64());
+            Ok(bounded(Duration::from_secs_f64(seconds)))
         }
         _ => Err(ConfigError::Setting {
             variable,
@@ -477,6 +483,20 @@ mod tests {
             let value = wrong.to_owned();
             let refused = config.clone().with_restarts(wrong).err();
             assert_eq!(refused, Some(ConfigError::Restarts { value }));
+        }
+    }
+
+    #[test]
+    fn no_time_is_longer_than_clocks_bear_or_none_at_all() {
+        for (asked, taken) in [
+            (Duration::MAX, DAY),
+            (Duration::ZERO, Duration::from_millis(1)),
+            (Duration::from_secs(3), Duration::from_secs(3)),
+        ] {
+            let timeouts = Timeouts::default().with_join(asked);
+            let timeouts = timeouts.with_silence(asked).with_operation(asked);
+            let times = [timeouts.join(), timeouts.silence(), timeouts.operation()];
+            assert_eq!(times, [taken; 3]);
         }
     }
 
