@@ -545,6 +545,20 @@ fn after_its_goodbye_a_rank_may_vanish() {
 }
 
 #[test]
+fn an_end_that_is_seen_before_the_goodbye_is_read_is_no_loss() {
+    let mut world = World::joined(2, MS, Hosts::One);
+    world.run(Duration::from_secs(1));
+    world.happens(1, Event::Leave);
+    world.happens(1, Event::Died(Rank::new(0)));
+    world.run(Duration::from_secs(3));
+    assert!(
+        matches!(world.ends[1], Some((_, End::Over))),
+        "{:?}",
+        world.ends
+    );
+}
+
+#[test]
 fn the_reason_of_a_rank_that_gives_up_reaches_all() {
     let mut world = World::joined(3, MS, Hosts::Each);
     world.run(Duration::from_secs(1));
