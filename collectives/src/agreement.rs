@@ -284,7 +284,7 @@ impl Agreement {
             }
             AgreementMessage::Prepare { ballot, part } => {
                 self.follow(now, ballot);
-                self.node_of(now, ballot).comes_from(now, by.member_id);
+                self.node_of(now, ballot).asked_by(now, by.member_id);
                 self.promise(now);
                 self.branch(part, out);
             }

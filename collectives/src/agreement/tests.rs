@@ -386,6 +386,31 @@ fn survivors_of_a_proven_death_decide_at_once_whoever_died() {
     }
 }
 
+/// A connection took the answer and was cut: whoever asks again for the same ballot has not heard.
+#[test]
+fn who_is_asked_again_promises_again() {
+    let mut world = World::new(3, TwoMemberPolicy::Proven, MS);
+    world.meet(Proof::Unreached);
+    // It is reached and does not answer: all is open.
+    world.split(|member_id| member_id == 1);
+    world.run(20 * MS);
+    let (proposer, ballot) = (world.members[0].me, *world.ballots.last().unwrap());
+    let message = AgreementMessage::Prepare {
+        ballot,
+        part: Vec::new(),
+    };
+    let by = proposer;
+    let mut out = Vec::new();
+    world.members[2].handle(world.now, Event::Said { by, message }, &mut out);
+    let promises = |action: &Action| {
+        let Action::Send(to, message) = action else {
+            return false;
+        };
+        *to == 0 && matches!(message, AgreementMessage::Promise { .. })
+    };
+    assert!(out.iter().any(promises), "{out:?}");
+}
+
 #[test]
 fn no_member_calls_or_tells_more_others_than_the_logarithm_says() {
     for members in [2, 3, 5, 16, 70] {

@@ -129,6 +129,15 @@ impl Node {
         }
     }
 
+    /// It is asked to prepare. Whoever asks again has not heard the answer, though a connection may
+    /// have taken it.
+    pub(super) fn asked_by(&mut self, now: Instant, parent: MemberId) {
+        match self.parent == Some(parent) {
+            true => self.promised.tell_all_again(now),
+            false => self.comes_from(now, parent),
+        }
+    }
+
     /// Takes in what voters have promised.
     pub(super) fn promise(&mut self, now: Instant, promises: Promises) {
         let Promises {
