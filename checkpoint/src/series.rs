@@ -176,8 +176,8 @@ impl Series {
     ///
     /// # Errors
     /// [`Error::IndexTooLong`]; [`Error::NotShared`] for a file that this process does not see;
-    /// [`Error::Damaged`] for one that has changed since; [`Error::Io`], after which the generation may be whole all the
-    /// same: files go by [`abandon`](Self::abandon).
+    /// [`Error::Damaged`] for one that has changed since; [`Error::Io`], after which the generation
+    /// may be whole all the same: files go by [`abandon`](Self::abandon).
     pub fn finish(&self, index: &Index) -> Result<PathBuf, Error> {
         let bytes = index.to_bytes();
         if bytes.len() as u64 > LONGEST_INDEX {

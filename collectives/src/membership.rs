@@ -273,7 +273,9 @@ impl Membership {
             Event::Records(batch) => self.hear_records(&batch, out),
             Event::Absent(absence) => self.hear_absent(now, &absence, out),
             Event::Refused(peer) => self.turned_away(peer, out),
-            Event::Died(rank) => self.died(now, rank, out),
+            // Once this rank leaves all have finished: an end follows a goodbye that is unread yet.
+            Event::Died(rank) if self.is_leaving() && self.is_here(rank) => self.goodbye(rank, out),
+            Event::Died(rank) => self.suspect(now, rank, LossCause::Died),
             Event::Stopped(rank) => self.stopped(now, rank),
             Event::Unwatched(rank) => {
                 self.unwatched.insert(rank);
@@ -300,15 +302,6 @@ impl Membership {
             Event::GiveUp(error) => self.fail(error, out),
             Event::Leave => self.leave(now, out),
             Event::Tick => {}
-        }
-    }
-
-    /// Once this rank leaves all have finished: an end is what follows a goodbye, even where it is
-    /// seen before that is read.
-    fn died(&mut self, now: Instant, rank: Rank, out: &mut Vec<Action>) {
-        match self.is_leaving() && self.is_here(rank) {
-            true => self.goodbye(rank, out),
-            false => self.suspect(now, rank, LossCause::Died),
         }
     }
 

@@ -20,8 +20,8 @@ pub struct Settings {
 
 impl Settings {
     /// The environment variable for the address, as in `127.0.0.1:9464`. With port 0 the system
-    /// chooses one; otherwise rank `k` of a host takes the `k`-th from this one on. Ranks keep theirs
-    /// when members change: where another has it, a newcomer takes one that is free below it.
+    /// chooses one; otherwise rank `k` of a host takes the `k`-th from this one on. Ranks keep
+    /// theirs when members change: where another has it, a newcomer takes one that is free below.
     pub const ENV: &'static str = "MESHWORK_STATUS";
     /// The environment variable for the file with the token.
     pub const TOKEN_FILE_ENV: &'static str = "MESHWORK_STATUS_TOKEN_FILE";

@@ -40,8 +40,8 @@ use crate::{JoinError, OperationError, host};
 use callee::Callee;
 use line::{Instruction, Instructions, Line};
 
-/// Messages that may wait for a slow connection; those beyond it are lost, and said again with the
-/// next ballot.
+/// Messages that may wait for a slow connection; those beyond it are lost, and said again when they
+/// are asked for.
 const MESSAGES: usize = 64;
 /// How long a ballot waits for answers of members that it has not reached.
 const RETRY: Duration = Duration::from_secs(1);

@@ -65,8 +65,8 @@ fn an_index_counts_only_where_all_pods_carry_one() {
     assert_eq!(tasks(vec![group]), numbered(&["a", "b"]));
 }
 
-/// As the pods of a group of a LeaderWorkerSet have them: the leader is a pod of a StatefulSet of all
-/// leaders.
+/// As the pods of a group of a LeaderWorkerSet have them: the leader is a pod of a StatefulSet of
+/// all leaders.
 #[test]
 fn a_place_in_a_group_counts_before_that_among_all_leaders() {
     let of_group = |name: &str, ordinal: &str, place: &str| {
