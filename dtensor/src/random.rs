@@ -4,6 +4,7 @@
 //! The function is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy
 //! as 1, 2, 3", SC 2011): ten rounds of multiplications scramble a counter under a key.
 
+use meshwork_accel::ElementType;
 use meshwork_layout::Layout;
 
 use crate::{Context, DTensor, Error, Float};
@@ -38,7 +39,7 @@ impl Context {
     ) -> Result<DTensor<T>, Error> {
         self.from_fn(shape, layout, |index| {
             let words = philox(number(index, shape), seed);
-            T::from_f64(unit(words[0]))
+            T::from_f64(unit(words[0], bits::<T>()))
         })
     }
 
@@ -58,8 +59,8 @@ impl Context {
         self.from_fn(shape, layout, |index| {
             let words = philox(number(index, shape), seed);
             // Box and Muller's method; a logarithm of 0 is kept out.
-            let radius = (-2.0 * (1.0 - unit(words[0])).ln()).sqrt();
-            T::from_f64(radius * (std::f64::consts::TAU * unit(words[1])).cos())
+            let radius = (-2.0 * (1.0 - unit(words[0], 24)).ln()).sqrt();
+            T::from_f64(radius * (std::f64::consts::TAU * unit(words[1], 24)).cos())
         })
     }
 }
@@ -71,10 +72,19 @@ fn number(index: &[usize], shape: &[usize]) -> u64 {
     })
 }
 
-/// The upper 24 bits as a number from 0 up to 1: every float of 32 bits or more holds it exactly,
-/// and rounding to fewer bits is the only way to reach 1.
-fn unit(word: u32) -> f64 {
-    f64::from(word >> 8) / f64::from(1_u32 << 24)
+/// The upper bits as a number from 0 up to 1, which a float with as many holds exactly: rounding to
+/// fewer is the only way to reach 1.
+fn unit(word: u32, bits: u32) -> f64 {
+    f64::from(word >> (32 - bits)) / f64::from(1_u32 << bits)
+}
+
+/// Those that a float has, up to 24.
+fn bits<T: Float>() -> u32 {
+    match T::TYPE {
+        ElementType::Bf16 => 8,
+        ElementType::F16 => 11,
+        _ => 24,
+    }
 }
 
 /// Four words for a counter and a key.
@@ -137,6 +147,19 @@ mod tests {
             ),
             [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
         );
+    }
+
+    #[test]
+    fn one_is_left_out_of_short_floats_too() {
+        fn largest<T: Float>() -> f64 {
+            let context = Context::alone(Client::new("localhost", 0, 1).unwrap());
+            let layout = Layout::replicated(&Mesh::new([("x", 1)]).unwrap(), 1);
+            let drawn = context.random_uniform::<T>(7, &[1 << 16], &layout).unwrap();
+            let drawn = drawn.to_host().unwrap();
+            drawn.iter().map(|one| one.to_f64()).fold(0.0, f64::max)
+        }
+        assert_eq!(largest::<crate::bf16>(), 1.0 - 1.0 / 256.0);
+        assert_eq!(largest::<crate::f16>(), 1.0 - 1.0 / 2048.0);
     }
 
     #[test]

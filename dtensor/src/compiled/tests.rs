@@ -192,6 +192,22 @@ fn on_a_backend_of_devices_a_program_is_its_ops_one_by_one_with_the_same_bits() 
 }
 
 #[test]
+fn the_same_classes_of_two_types_are_two_values() {
+    let (context, mesh) = (context(), mesh());
+    let layout = Layout::replicated(&mesh, 1);
+    let classes = context.copy_to_mesh(array![2_i64, 0], &layout).unwrap();
+    let mut both = compile(|(): &mut (), classes: &DTensor<i64>| {
+        Ok((classes.one_hot::<bool>(3)?, classes.one_hot::<f32>(3)?))
+    });
+    for _ in 0..2 {
+        let (mask, hot) = both.call(&mut (), &classes).unwrap();
+        assert!(mask.to_host().unwrap()[[0, 2]]);
+        let expected = array![[0.0_f32, 0.0, 1.0], [1.0, 0.0, 0.0]];
+        assert_eq!(hot.to_host().unwrap(), expected.into_dyn());
+    }
+}
+
+#[test]
 fn other_shapes_and_layouts_have_programs_of_their_own_of_which_some_are_kept() {
     let context = context();
     let zeros = |size: usize, layout: &Layout| context.zeros::<f32>(&[size], layout).unwrap();

@@ -129,9 +129,10 @@ impl<T: Number> DTensor<T> {
     /// Those of [`map`](Self::map).
     #[track_caller]
     pub fn relu(&self) -> Result<Self, Error> {
-        self.alone(Pointwise::Relu, |element| match element > T::default() {
-            true => element,
-            false => T::default(),
+        // What is not a number is not below: it stays.
+        self.alone(Pointwise::Relu, |element| match element <= T::default() {
+            true => T::default(),
+            false => element,
         })
     }
 

@@ -82,6 +82,10 @@ impl<T: Number> DTensor<T> {
         if T::TYPE == ElementType::F16 {
             return self.cast::<f32>()?.mean(along)?.cast();
         }
+        // So may that of whole numbers, and their count, be beyond what these types hold.
+        if is_narrow_integer(T::TYPE) {
+            return self.cast::<i64>()?.mean(along)?.cast();
+        }
         let sums = self.sum(along)?;
         let size = |axis: &isize| self.shape()[place(*axis, self.rank())];
         let count = along.axes.iter().map(size).product();
@@ -112,7 +116,7 @@ impl<T: Number> DTensor<T> {
         self.reduced(Reducer::Product, along, &product)
     }
 
-    /// The smallest along axes.
+    /// The smallest along axes; NaN where one is NaN.
     ///
     /// # Errors
     /// Those of [`sum`](Self::sum).
@@ -121,12 +125,12 @@ impl<T: Number> DTensor<T> {
     pub fn min(&self, along: &ReduceAxes) -> Result<Self, Error> {
         let smallest = Monoid {
             identity: T::neutral(Reducer::Min.reduction()),
-            combine: |a, b| if b < a { b } else { a },
+            combine: |a, b| if b < a || is_nan(b) { b } else { a },
         };
         self.reduced(Reducer::Min, along, &smallest)
     }
 
-    /// The largest along axes.
+    /// The largest along axes; NaN where one is NaN.
     ///
     /// # Errors
     /// Those of [`sum`](Self::sum).
@@ -135,7 +139,7 @@ impl<T: Number> DTensor<T> {
     pub fn max(&self, along: &ReduceAxes) -> Result<Self, Error> {
         let largest = Monoid {
             identity: T::neutral(Reducer::Max.reduction()),
-            combine: |a, b| if b > a { b } else { a },
+            combine: |a, b| if b > a || is_nan(b) { b } else { a },
         };
         self.reduced(Reducer::Max, along, &largest)
     }
@@ -238,4 +242,21 @@ fn operation(reducer: Reducer) -> ReduceOp {
         Reducer::Min | Reducer::All => ReduceOp::Min,
         Reducer::Max | Reducer::Any => ReduceOp::Max,
     }
+}
+
+/// A number that is none: in no order with itself.
+fn is_nan<T: PartialOrd>(number: T) -> bool {
+    number.partial_cmp(&number).is_none()
+}
+
+fn is_narrow_integer(element: ElementType) -> bool {
+    matches!(
+        element,
+        ElementType::I8
+            | ElementType::I16
+            | ElementType::I32
+            | ElementType::U8
+            | ElementType::U16
+            | ElementType::U32
+    )
 }

@@ -224,6 +224,40 @@ fn empty_shards_reduce_to_what_changes_nothing() {
 }
 
 #[test]
+fn means_of_narrow_whole_numbers_are_there_where_their_sums_are_not() {
+    let (context, mesh) = (context(), mesh());
+    for names in [["x", "unsharded"], ["unsharded", "y"], ["unsharded"; 2]] {
+        let layout = Layout::from_names(names, &mesh).unwrap();
+        let all = ReduceAxes::axes([0, 1]);
+        let pixels = context.full(&[2, 3], &layout, 200_u8).unwrap();
+        let mean = pixels.mean(&all).unwrap().to_host().unwrap();
+        assert_eq!(mean, ndarray::arr0(200_u8).into_dyn());
+        // More of them than such a number counts.
+        let many = context.full(&[2, 100], &layout, -3_i8).unwrap();
+        let mean = many.mean(&all).unwrap().to_host().unwrap();
+        assert_eq!(mean, ndarray::arr0(-3_i8).into_dyn());
+    }
+}
+
+#[test]
+fn what_is_no_number_stays_whatever_it_is_compared_with() {
+    let (context, mesh) = (context(), mesh());
+    let values = array![[f32::NAN, 1.0, -2.0, 3.0], [1.0, -2.0, 3.0, f32::NAN]];
+    for names in [["unsharded", "x"], ["x", "unsharded"], ["unsharded"; 2]] {
+        let layout = Layout::from_names(names, &mesh).unwrap();
+        let tensor = context.copy_to_mesh(values.clone(), &layout).unwrap();
+        let along = ReduceAxes::axes([1]);
+        for reduced in [tensor.max(&along), tensor.min(&along)] {
+            let reduced = reduced.unwrap().to_host().unwrap();
+            assert!(reduced.iter().all(|one| one.is_nan()), "{reduced}");
+        }
+        let cut = tensor.relu().unwrap().to_host().unwrap();
+        assert!(cut[[0, 0]].is_nan() && cut[[1, 3]].is_nan(), "{cut}");
+        assert_eq!((cut[[0, 2]], cut[[1, 2]]), (0.0, 3.0));
+    }
+}
+
+#[test]
 fn elements_of_other_types_meet() {
     let rows = Layout::from_names(["x", "unsharded"], &mesh()).unwrap();
     let vector = Layout::from_names(["y"], &mesh()).unwrap();

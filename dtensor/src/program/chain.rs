@@ -244,9 +244,9 @@ impl Kind {
     fn apply<'b, T: Float>(self, source: impl Fn(usize) -> &'b [T], to: &mut [T]) {
         match self {
             Self::Pointwise(Pointwise::Negate) => map(source(0), to, |x| T::default().minus(x)),
-            Self::Pointwise(Pointwise::Relu) => map(source(0), to, |x| match x > T::default() {
-                true => x,
-                false => T::default(),
+            Self::Pointwise(Pointwise::Relu) => map(source(0), to, |x| match x <= T::default() {
+                true => T::default(),
+                false => x,
             }),
             Self::Pointwise(Pointwise::Exp) => map(source(0), to, T::exp),
             Self::Pointwise(Pointwise::Ln) => map(source(0), to, T::ln),

@@ -14,7 +14,13 @@ impl Program {
             }
             let alike = known.entry(step.operands.clone()).or_default();
             let mut others = alike.iter().map(|place| &kept[*place]);
-            if let Some(other) = others.find(|other| other.task == step.task) {
+            // The same op may make elements of another type, as of the same classes.
+            let same_types = |other: &super::Step| {
+                let mut pairs = step.results.iter().zip(&other.results);
+                pairs.all(|(own, other)| self.values[*own].element == self.values[*other].element)
+            };
+            let found = others.find(|other| other.task == step.task && same_types(other));
+            if let Some(other) = found {
                 for (own, others) in step.results.iter().zip(&other.results) {
                     same[*own] = *others;
                 }
