@@ -53,7 +53,8 @@ impl<T: Float> DTensor<T> {
     }
 
     /// The cross-entropy of the softmax along the last axis with the number of the right class, and
-    /// its gradient by this tensor. A number that no class has leaves all probabilities 0.
+    /// its gradient by this tensor. A number that no class has, such as −1 for padding, leaves all
+    /// probabilities 0: loss and gradient are 0.
     ///
     /// # Shapes
     /// Labels and the loss have this shape without the last axis.
@@ -61,7 +62,7 @@ impl<T: Float> DTensor<T> {
     /// # Errors
     /// Those of [`cross_entropy`](Self::cross_entropy).
     #[track_caller]
-    #[doc(alias = "sparse_softmax_cross_entropy_with_logits")]
+    #[doc(alias("sparse_softmax_cross_entropy_with_logits", "ignore_index"))]
     pub fn sparse_cross_entropy<I: Scalar>(
         &self,
         labels: &DTensor<I>,
@@ -120,6 +121,15 @@ impl<T: Float> DTensor<T> {
         let losses = logits.joined(&[axis], losses, call.within(2))?;
         let loss = call.finish(0, losses.reshaped(&call.sizes(0)?)?)?;
         let softmax = powers.pairwise(Pairwise::Divide, T::over, &sums, sizes)?;
+        let softmax = match form {
+            Labels::Dense => softmax,
+            // What no class has costs nothing, and moves nothing.
+            Labels::Sparse => {
+                let has = right.fold(ReduceOp::Sum, &[axis], &one, &Monoid::sum())?;
+                let has = logits.joined(&[axis], has, call.within(3))?;
+                softmax.pairwise(Pairwise::Multiply, T::times, &has, sizes)?
+            }
+        };
         let gradient = softmax.pairwise(Pairwise::Subtract, T::minus, &right, sizes)?;
         Ok((loss, call.finish(1, gradient)?))
     }

@@ -50,7 +50,18 @@ pub(super) fn apply(
     });
     let losses = reduce(terms.collect()).into_iter();
     let losses = losses.map(|loss| Tensor::new(loss.shape[..along].to_vec(), loss.values));
+    let softmax: Vec<Tensor> = match form {
+        Labels::Dense => softmax.collect(),
+        Labels::Sparse => {
+            let has = labels.iter().map(|x| kept(x, Reducer::Sum, along));
+            let has = reduce(has.collect());
+            let both = softmax.zip(&has);
+            both.map(|(p, has)| spread(&p, has, |p, has| p * has))
+                .collect()
+        }
+    };
     let gradients = softmax
+        .iter()
         .zip(&labels)
         .map(|(p, labels)| p.zip(labels, |p, label| p - label));
     vec![losses.collect(), gradients.collect()]

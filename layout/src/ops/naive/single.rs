@@ -354,7 +354,12 @@ fn cross_entropy(logits: &Tensor, labels: &Tensor, form: Labels) -> Vec<Tensor> 
     });
     let gradient = Tensor::from_fn(&logits.shape, |index| {
         let row = row(index);
-        row[index[classes]] / row.iter().sum::<f64>() - label(index, index[classes])
+        // What no class has costs nothing, and moves nothing.
+        let counts = match form {
+            Labels::Dense => 1.0,
+            Labels::Sparse => (0..row.len()).map(|class| label(index, class)).sum(),
+        };
+        counts * row[index[classes]] / row.iter().sum::<f64>() - label(index, index[classes])
     });
     vec![loss, gradient]
 }

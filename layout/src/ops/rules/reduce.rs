@@ -92,11 +92,20 @@ pub(super) fn cross_entropy(
     check_shape(op, 1, labels, labelled)?;
     let mut rule = Rule::new(op);
     rule.clashes = Clashes::Won;
-    rule.within = &[
-        PartialReduction::Max,
-        PartialReduction::Sum,
-        PartialReduction::Sum,
-    ];
+    rule.within = match form {
+        Labels::Dense => &[
+            PartialReduction::Max,
+            PartialReduction::Sum,
+            PartialReduction::Sum,
+        ],
+        // Whether a class has the label, too.
+        Labels::Sparse => &[
+            PartialReduction::Max,
+            PartialReduction::Sum,
+            PartialReduction::Sum,
+            PartialReduction::Sum,
+        ],
+    };
     let kind = |axis: usize| {
         if axis == classes {
             Kind::Joint
