@@ -59,8 +59,8 @@ impl Context {
         self.from_fn(shape, layout, |index| {
             let words = philox(number(index, shape), seed);
             // Box and Muller's method; a logarithm of 0 is kept out.
-            let radius = (-2.0 * (1.0 - unit(words[0], 24)).ln()).sqrt();
-            T::from_f64(radius * (std::f64::consts::TAU * unit(words[1], 24)).cos())
+            let radius = (-2.0 * (1.0 - unit(words[0], DRAWN)).ln()).sqrt();
+            T::from_f64(radius * (std::f64::consts::TAU * unit(words[1], DRAWN)).cos())
         })
     }
 }
@@ -78,14 +78,15 @@ fn unit(word: u32, bits: u32) -> f64 {
     f64::from(word >> (32 - bits)) / f64::from(1_u32 << bits)
 }
 
-/// Those that a float has, up to 24.
+/// Those that a float has, up to 24: of the others all that are drawn.
 fn bits<T: Float>() -> u32 {
-    match T::TYPE {
-        ElementType::Bf16 => 8,
-        ElementType::F16 => 11,
-        _ => 24,
-    }
+    let short = [(ElementType::Bf16, 8), (ElementType::F16, 11)];
+    let of_type = short.iter().find(|(element, _)| *element == T::TYPE);
+    of_type.map_or(DRAWN, |(_, bits)| *bits)
 }
+
+/// Every float of 32 bits or more has as many.
+const DRAWN: u32 = 24;
 
 /// Four words for a counter and a key.
 fn philox(counter: u64, key: u64) -> [u32; 4] {

@@ -335,6 +335,19 @@ fn chains_of_elements_in_parts_have_the_bits_of_each_op_by_itself() {
 }
 
 #[test]
+fn what_is_no_number_stays_in_a_chain() {
+    let layout = Layout::replicated(&mesh(), 1);
+    let x = context().copy_to_mesh(array![f32::NAN, -1.0, 2.0], &layout);
+    let x = x.unwrap();
+    let mut step = compile(|(): &mut (), x: &DTensor<f32>| x.relu()?.scale(2.0));
+    for _ in 0..2 {
+        let found = step.call(&mut (), &x).unwrap().to_host().unwrap();
+        assert!(found[[0]].is_nan(), "{found}");
+        assert_eq!((found[[1]], found[[2]]), (0.0, 4.0));
+    }
+}
+
+#[test]
 fn vectors_of_variables_and_of_tensors_keep_their_order() {
     let layout = layouts(1).remove(1);
     let context = context();

@@ -75,6 +75,20 @@ fn whole_numbers_have_the_same_values_in_programs() {
 }
 
 #[test]
+fn means_whose_sums_are_too_large_for_their_elements_are_there_in_programs() {
+    let context = context();
+    for layout in layouts(2) {
+        let pixels = context.full(&[4, 4], &layout, 200_u8).unwrap();
+        let mut step = compile(|(): &mut (), x: &DTensor<u8>| x.mean_all());
+        for _ in 0..2 {
+            let mean = step.call(&mut (), &pixels).unwrap();
+            assert_eq!(mean.to_host().unwrap(), ndarray::arr0(200_u8).into_dyn());
+            assert_eq!(mean.layout(), pixels.mean_all().unwrap().layout());
+        }
+    }
+}
+
+#[test]
 fn truth_values_and_indices_have_the_same_values_in_programs() {
     let (context, layout) = (context(), layouts(2).remove(5));
     let x = context.from_fn(&[4, 4], &layout, |at| at[0] as i64 * 3 - at[1] as i64);

@@ -43,7 +43,7 @@ impl Pooler {
                     *made = match (number, self.pooling) {
                         (0, _) => *element,
                         (_, Pooling::Mean) => made.plus(*element),
-                        (_, Pooling::Max) if *element > *made => *element,
+                        (_, Pooling::Max) if exceeds(*element, *made) => *element,
                         (_, Pooling::Max) => *made,
                     };
                 }
@@ -93,7 +93,7 @@ impl Pooler {
         let mut best = vec![0; self.channels];
         self.channels_under(row, |number, start| {
             for (place, best) in (start..).zip(&mut best) {
-                if number == 0 || input[place] > input[*best] {
+                if number == 0 || exceeds(input[place], input[*best]) {
                     *best = place;
                 }
             }
@@ -115,4 +115,11 @@ impl Pooler {
         });
         count
     }
+}
+
+/// Whether an element takes the place of the largest so far: the first that is no number does, and
+/// keeps it.
+fn exceeds<T: Number>(element: T, largest: T) -> bool {
+    let is_nan = |number: T| number.partial_cmp(&number).is_none();
+    element > largest || (is_nan(element) && !is_nan(largest))
 }

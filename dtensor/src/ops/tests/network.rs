@@ -616,6 +616,28 @@ fn short_floats_are_summed_in_32_bits_and_rounded_once() {
 }
 
 #[test]
+fn the_first_element_of_a_window_that_is_no_number_is_its_largest() {
+    let (context, nan) = (context(), f64::NAN);
+    let elements = array![[[1.0, nan], [nan, 5.0], [2.0, nan], [3.0, nan]]];
+    let of = Pool::new(Pooling::Max, [2]);
+    for channels in ["unsharded", "y"] {
+        let names = ["unsharded", "unsharded", channels];
+        let layout = Layout::from_names(names, &mesh()).unwrap();
+        let images = context.copy_to_mesh(elements.clone(), &layout).unwrap();
+        let pooled = images.pool(&of).unwrap();
+        let ones = context.full(&[1, 2, 2], pooled.layout(), 1.0).unwrap();
+        let slopes = images.pool_gradient(&ones, &of).unwrap();
+        let pooled = pooled.to_host().unwrap();
+        for lost in [[0_usize, 0, 0], [0, 0, 1], [0, 1, 1]] {
+            assert!(pooled[lost].is_nan(), "{lost:?} of {pooled}");
+        }
+        assert_eq!(pooled[[0, 1, 0]], 3.0);
+        let expected = array![[[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]];
+        assert_eq!(slopes.to_host().unwrap(), expected.into_dyn());
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_refused_by_name() {
     let context = context();
     let of = |shape: &[usize]| {
