@@ -111,6 +111,11 @@ impl<T: Float> DTensor<T> {
     /// Those of [`sum`](Self::sum).
     #[track_caller]
     pub fn moments(&self, axes: &[isize]) -> Result<(Self, Self), Error> {
+        // The square of a distance may be beyond 65,504, where their mean is not.
+        if T::TYPE == meshwork_accel::ElementType::F16 {
+            let (mean, variance) = self.cast::<f32>()?.moments(axes)?;
+            return Ok((mean.cast()?, variance.cast()?));
+        }
         let along = ReduceAxes::axes(axes.iter().copied()).keep_dims();
         let mean = self.mean(&along)?;
         let distance = self.sub(&mean)?;

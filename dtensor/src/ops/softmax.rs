@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use meshwork_accel::{Pairwise, Pointwise, ReduceOp};
+use meshwork_accel::{ElementType, Pairwise, Pointwise, ReduceOp};
 use meshwork_layout::Shape;
 use meshwork_layout::ops::{Labels, Op, TensorLayout};
 
@@ -19,6 +19,10 @@ impl<T: Float> DTensor<T> {
     /// [`Error::Op`] for an axis that is not there, and those of [`relayout`](Self::relayout).
     #[track_caller]
     pub fn softmax(&self, axis: isize) -> Result<Self, Error> {
+        // A sum of exponentials may be beyond 65,504, where what it divides is not.
+        if T::TYPE == ElementType::F16 {
+            return self.cast::<f32>()?.softmax(axis)?.cast();
+        }
         let softmax = Primitive::Op(Op::Softmax { axis });
         self.normalized(axis, softmax, |Shifted { powers, sums, .. }| {
             powers.pairwise(Pairwise::Divide, T::over, sums, powers.sizes())
@@ -31,6 +35,9 @@ impl<T: Float> DTensor<T> {
     /// Those of [`softmax`](Self::softmax).
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Result<Self, Error> {
+        if T::TYPE == ElementType::F16 {
+            return self.cast::<f32>()?.log_softmax(axis)?.cast();
+        }
         let logarithm = Primitive::LogSoftmax { axis };
         self.normalized(axis, logarithm, |Shifted { below, sums, .. }| {
             let sums = sums.pointwise(Pointwise::Ln, T::ln)?;
@@ -49,6 +56,11 @@ impl<T: Float> DTensor<T> {
     #[track_caller]
     #[doc(alias = "softmax_cross_entropy_with_logits")]
     pub fn cross_entropy(&self, labels: &Self) -> Result<(Self, Self), Error> {
+        if T::TYPE == ElementType::F16 {
+            let labels = labels.cast::<f32>()?;
+            let (loss, gradient) = self.cast::<f32>()?.cross_entropy(&labels)?;
+            return Ok((loss.cast()?, gradient.cast()?));
+        }
         self.entropy(Labels::Dense, labels, |_, labels, _| Ok(labels.clone()))
     }
 
@@ -67,6 +79,10 @@ impl<T: Float> DTensor<T> {
         &self,
         labels: &DTensor<I>,
     ) -> Result<(Self, Self), Error> {
+        if T::TYPE == ElementType::F16 {
+            let (loss, gradient) = self.cast::<f32>()?.sparse_cross_entropy(labels)?;
+            return Ok((loss.cast()?, gradient.cast()?));
+        }
         self.entropy(Labels::Sparse, labels, |classes, labels, sizes| {
             labels.one_hot::<T>(|place| classes[place].clone(), sizes)
         })

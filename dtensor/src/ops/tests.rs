@@ -240,6 +240,36 @@ fn means_of_narrow_whole_numbers_are_there_where_their_sums_are_not() {
 }
 
 #[test]
+fn a_softmax_of_short_floats_is_there_where_the_sum_of_its_exponentials_is_not() {
+    let (context, mesh) = (context(), mesh());
+    for names in [["unsharded", "x"], ["unsharded"; 2]] {
+        let layout = Layout::from_names(names, &mesh).unwrap();
+        let logits = context.zeros::<f16>(&[1, 70_000], &layout).unwrap();
+        let one = 1.0 / 70_000_f32;
+        let softmax = logits.softmax(-1).unwrap().to_host().unwrap();
+        assert_eq!(softmax[[0, 3]], f16::from_f32(one));
+        let logarithm = logits.log_softmax(-1).unwrap().to_host().unwrap();
+        assert_eq!(logarithm[[0, 3]], f16::from_f32(one.ln()));
+        let label = Layout::replicated(&mesh, 1);
+        let label = context.copy_to_mesh(array![3_i64], &label).unwrap();
+        let (loss, _) = logits.sparse_cross_entropy(&label).unwrap();
+        let loss = loss.to_host().unwrap();
+        assert_eq!(loss[[0]], f16::from_f32(-one.ln()));
+    }
+}
+
+#[test]
+fn moments_of_short_floats_are_there_where_squares_are_not() {
+    let mut channel = ndarray::Array1::from_elem(100, f16::ZERO);
+    channel[7] = f16::from_f32(400.0);
+    let layout = Layout::from_names(["x"], &mesh()).unwrap();
+    let channel = context().copy_to_mesh(channel, &layout).unwrap();
+    let (mean, variance) = channel.moments(&[0]).unwrap();
+    assert_eq!(mean.to_host().unwrap()[[0]], f16::from_f32(4.0));
+    assert_eq!(variance.to_host().unwrap()[[0]], f16::from_f32(1584.0));
+}
+
+#[test]
 fn what_is_no_number_stays_whatever_it_is_compared_with() {
     let (context, mesh) = (context(), mesh());
     let values = array![[f32::NAN, 1.0, -2.0, 3.0], [1.0, -2.0, 3.0, f32::NAN]];
