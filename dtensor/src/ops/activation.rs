@@ -14,6 +14,7 @@
 use meshwork_layout::ops::{Activation, Op};
 
 use super::Call;
+use super::convolution::is_short;
 use super::local::computes;
 use crate::{DTensor, Error, Float};
 
@@ -61,6 +62,11 @@ impl<T: Float> DTensor<T> {
             return reduced.zip_with(upstream, |x, slope| {
                 T::from_f64(slope.to_f64() * derivative(by, x.to_f64()))
             });
+        }
+        // The square of an element may be beyond 65,504, and 0 times that is no number.
+        if is_short::<T>() {
+            let wide = reduced.cast::<f32>()?;
+            return wide.activation_gradient(&upstream.cast()?, by)?.cast();
         }
         let s = reduced.sigmoid_of(by)?;
         let one = T::from_f64(1.0);

@@ -212,6 +212,9 @@ impl<T: Float> DTensor<T> {
         offset: &Self,
         epsilon: f64,
     ) -> Result<BatchNormOutput<T>, Error> {
+        if is_short::<T>() {
+            return self.batch_norm_wide([scale, offset], epsilon);
+        }
         let axes: Vec<isize> = (1..self.rank().cast_signed())
             .map(|axis| axis - 1)
             .collect();

@@ -270,6 +270,25 @@ fn moments_of_short_floats_are_there_where_squares_are_not() {
 }
 
 #[test]
+fn a_batch_of_short_floats_is_normalised_where_its_variance_is_not_there() {
+    let (context, mesh) = (context(), mesh());
+    let batch = array![[-1000.0_f32], [1000.0]].mapv(f16::from_f32);
+    for names in [["x", "unsharded"], ["unsharded"; 2]] {
+        let layout = Layout::from_names(names, &mesh).unwrap();
+        let batch = context.copy_to_mesh(batch.clone(), &layout).unwrap();
+        let vector = Layout::replicated(&mesh, 1);
+        let scale = context.full(&[1], &vector, f16::ONE).unwrap();
+        let offset = context.zeros::<f16>(&[1], &vector).unwrap();
+        let made = batch.batch_norm(&scale, &offset, 1e-3).unwrap();
+        let output = made.output.to_host().unwrap().mapv(f16::to_f32);
+        let found = [output[[0, 0]], output[[1, 0]]];
+        assert!((found[0] + 1.0).abs() < 1e-2, "{found:?}");
+        assert!((found[1] - 1.0).abs() < 1e-2, "{found:?}");
+        assert_eq!(made.mean.to_host().unwrap()[[0]], f16::ZERO);
+    }
+}
+
+#[test]
 fn what_is_no_number_stays_whatever_it_is_compared_with() {
     let (context, mesh) = (context(), mesh());
     let values = array![[f32::NAN, 1.0, -2.0, 3.0], [1.0, -2.0, 3.0, f32::NAN]];

@@ -6,7 +6,7 @@ use meshwork_layout::ops::{
 
 use super::*;
 use crate::ops::all;
-use crate::{DVariable, Sgd, compile};
+use crate::{DVariable, Sgd, compile, f16};
 
 fn three() -> Windows {
     Windows::strides([1, 1]).padded(Padding::Same)
@@ -33,6 +33,20 @@ fn gradients_of_normalizations_and_activations_are_the_slopes() {
     for activation in [Activation::Gelu, Activation::Silu, Activation::Tanh] {
         check(&[&[3, 3]], &|t| t[0].scale(0.25)?.activation(activation));
     }
+}
+
+#[test]
+fn a_recorded_gradient_of_gelu_is_there_where_squares_of_short_floats_are_not() {
+    let layout = layouts(1).remove(1);
+    let values = array![300.0_f32, -300.0, 0.0].mapv(f16::from_f32);
+    let x = context().copy_to_mesh(values, &layout).unwrap();
+    // What watches it makes the gradient of ops that are known.
+    let tape = Tape::new();
+    let x = tape.watch(&x);
+    let upstream = x.zeros_like().unwrap().add_scalar(f16::ONE).unwrap();
+    let slopes = x.activation_gradient(&upstream, Activation::GeluTanh);
+    let slopes = slopes.unwrap().to_host().unwrap().mapv(f16::to_f32);
+    assert_eq!([slopes[[0]], slopes[[1]], slopes[[2]]], [1.0, 0.0, 0.5]);
 }
 
 #[test]

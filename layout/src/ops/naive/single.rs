@@ -355,7 +355,7 @@ fn cross_entropy(logits: &Tensor, labels: &Tensor, form: Labels) -> Vec<Tensor> 
     let gradient = Tensor::from_fn(&logits.shape, |index| {
         let row = row(index);
         // What no class has costs nothing, and moves nothing.
-        let counts = match form {
+        let counts: f64 = match form {
             Labels::Dense => 1.0,
             Labels::Sparse => (0..row.len()).map(|class| label(index, class)).sum(),
         };

@@ -77,7 +77,7 @@ pub(super) fn softmax(op: &'static str, shape: &[usize], axis: isize) -> Result<
 }
 
 /// The axes of the batch come before that of the classes, and the logits before the labels. The
-/// last sum is that of the loss.
+/// third of `within` is that of the loss.
 pub(super) fn cross_entropy(
     op: &'static str,
     [logits, labels]: [&[usize]; 2],
