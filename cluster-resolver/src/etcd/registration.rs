@@ -107,7 +107,7 @@ fn keep(
         report,
         is_reported: false,
     };
-    runtime.block_on(async {
+    call::block_on(runtime, async {
         let first = keeper.begin().await;
         let is_kept = first.is_ok();
         let _ = begun.send(first);
@@ -119,8 +119,6 @@ fn keep(
             keeper.end().await;
         }
     });
-    // A look-up of a name cannot be ended: nobody waits for one past the deadline.
-    runtime.shutdown_background();
 }
 
 impl Keeper<'_> {

@@ -33,13 +33,7 @@ pub(crate) fn run<T: Send>(
 ) -> Result<T, ServiceError> {
     thread::scope(|scope| {
         let worker = thread::Builder::new().name("cluster-resolver".to_owned());
-        let worker = worker.spawn_scoped(scope, || {
-            let runtime = runtime()?;
-            let ended = runtime.block_on(work);
-            // A look-up of a name cannot be ended: nobody waits for one past the deadline.
-            runtime.shutdown_background();
-            ended
-        });
+        let worker = worker.spawn_scoped(scope, || block_on(runtime()?, work));
         let ended = worker.map_err(no_runtime)?.join();
         ended.unwrap_or_else(|cause| panic::resume_unwind(cause))
     })
@@ -49,6 +43,14 @@ pub(crate) fn run<T: Send>(
 pub(crate) fn runtime() -> Result<Runtime, ServiceError> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(no_runtime)
+}
+
+/// Drives this to its end, and waits for nothing that it left behind: the look-up of a name cannot
+/// be ended, and goes on past every deadline.
+pub(crate) fn block_on<T>(runtime: Runtime, work: impl Future<Output = T>) -> T {
+    let ended = runtime.block_on(work);
+    runtime.shutdown_background();
+    ended
 }
 
 pub(crate) fn no_runtime(error: io::Error) -> ServiceError {
@@ -114,6 +116,7 @@ impl Call {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc;
 
     use super::*;
 
@@ -200,6 +203,17 @@ mod tests {
         };
         assert_eq!(problem, ServiceErrorKind::TooSlow);
         assert!(attempts > 1, "{attempts}");
+    }
+
+    #[test]
+    fn what_cannot_be_ended_is_not_waited_for() {
+        let (end, ended) = mpsc::channel::<()>();
+        let done = run(async {
+            tokio::task::spawn_blocking(move || ended.recv_timeout(Duration::from_secs(10)));
+            Ok(())
+        });
+        assert_eq!(done, Ok(()));
+        assert!(end.send(()).is_ok(), "it was waited for");
     }
 
     #[test]

@@ -6,13 +6,14 @@ mod apiserver;
 mod real;
 
 use std::fs;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use meshwork_cluster_resolver::{
     AccessProblem, ClusterResolver, Error, KubernetesAccess, KubernetesResolver, RetryPolicy,
-    ServiceError, ServiceErrorKind, Variables,
+    ServiceError, ServiceErrorKind, Stop, Variables,
 };
 use serde_json::{Value, json};
 
@@ -34,6 +35,9 @@ pub(crate) fn kubeconfig(folder: &Path, server: &str, token: &str) -> PathBuf {
     path
 }
 
+/// How long a question to the server may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 struct Rig {
     server: Loopback,
     folder: tempfile::TempDir,
@@ -50,7 +54,7 @@ impl Rig {
     fn resolver(&self) -> KubernetesResolver {
         let config = kubeconfig(self.folder.path(), &self.server.url(), "t");
         let millis = Duration::from_millis;
-        let policy = RetryPolicy::new(millis(30_000)).with_backoff(millis(1), millis(4));
+        let policy = RetryPolicy::new(PATIENCE).with_backoff(millis(1), millis(4));
         KubernetesResolver::new()
             .with_access(KubernetesAccess::kubeconfig(config))
             .with_variables(Variables::fixed([("A", "b")]))
@@ -292,4 +296,40 @@ fn a_change_that_the_server_tells_of_is_looked_at_at_once() {
             .find_map(|asked| asked.parameter("resourceVersion"));
         assert_eq!(from, Some("7"));
     }
+}
+
+/// A server that lists its pods once and is silent from then on, and does this in silence.
+fn falling_silent(then: impl Fn() + Send + Sync + 'static) -> Rig {
+    let listed = Mutex::new(false);
+    Rig::new(move |_| {
+        if mem::replace(&mut *listed.lock().unwrap(), true) {
+            then();
+            return Reply::Silence;
+        }
+        Reply::json(&json!({"metadata": {"resourceVersion": "7"}, "items": [pod("a", "10.0.0.1")]}))
+    })
+}
+
+#[test]
+fn a_silent_server_holds_no_watch_past_its_time_or_its_stop() {
+    let begun = Instant::now();
+    let rig = falling_silent(|| ());
+    let resolver = rig.resolver();
+    let mut watch = resolver.watch(Duration::from_secs(3600));
+    assert!(watch.next().unwrap().is_ok());
+    let quiet = watch.next_within(Duration::from_millis(200));
+    assert!(quiet.is_none(), "{quiet:?}");
+
+    let stop = Stop::default();
+    let stopping = stop.clone();
+    let rig = falling_silent(move || stopping.stop());
+    let resolver = rig.resolver();
+    let mut watch = resolver.watch(Duration::from_secs(3600)).until(&stop);
+    assert!(watch.next().unwrap().is_ok());
+    let ended = watch.next();
+    assert!(ended.is_none(), "{ended:?}");
+    assert_eq!(rig.server.asked().len(), 2);
+
+    // An attempt of a request would have waited for longer, and so would its question.
+    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
 }
