@@ -52,6 +52,17 @@ pub enum Error {
         /// The smallest bound with which there is a plan, in bytes.
         smallest: u64,
     },
+    /// No plan that keeps within the memory that is allowed was found, and not all were looked at.
+    #[error(
+        "no plan within {bound} bytes on each device was found before the search was given up: \
+         allow {known} bytes, with which there is one, or use a mesh of fewer dimensions"
+    )]
+    SearchGivenUp {
+        /// The bound that was asked for, in bytes.
+        bound: u64,
+        /// A bound with which there is a plan, in bytes.
+        known: u64,
+    },
     /// One mesh dimension cuts two tensor dimensions, or one of them twice.
     #[error(
         "mesh dimension {dim} cuts tensor dimension {first} and again tensor dimension {second}: \

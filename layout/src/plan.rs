@@ -31,7 +31,7 @@ use links::duration;
 use path::{Found, Path};
 use problem::{Place, Problem, Tensor};
 use rank_digits::Numbering;
-use search::{Aim, search};
+use search::{Aim, EFFORT, search};
 use state::members;
 use target::Target;
 
@@ -70,6 +70,8 @@ pub struct Relayout<'a> {
     tensor: Tensor,
     links: Links,
     memory_bound: Option<u64>,
+    /// How many moves a search looks at before it gives up.
+    effort: u64,
 }
 
 impl<'a> Relayout<'a> {
@@ -102,6 +104,7 @@ impl<'a> Relayout<'a> {
             tensor,
             links: Links::default(),
             memory_bound: None,
+            effort: EFFORT,
         })
     }
 
@@ -131,21 +134,45 @@ impl<'a> Relayout<'a> {
     ///
     /// # Errors
     /// [`Error::MemoryBound`] if no plan keeps within the bound; it says which bound would do.
+    /// [`Error::SearchGivenUp`] if none was found before the search was given up.
     pub fn plan(&self) -> Result<Plan, Error> {
         let Problems { problems, are_all } = self.problems();
         let aim = self.memory_bound.map_or(Aim::Cost, Aim::CostWithin);
-        let paths = problems
-            .iter()
-            .filter_map(|problem| Some((problem, search(problem, aim)?)));
-        let paths: Vec<(&Problem, Path)> = paths.collect();
-        let is_proven = are_all && paths.iter().all(|(_, path)| path.is_proven);
-        match paths.into_iter().min_by_key(|(_, path)| path.cost) {
-            Some((problem, path)) => Ok(self.to_plan(problem, Path { is_proven, ..path })),
-            None => Err(Error::MemoryBound {
-                bound: self.memory_bound.unwrap_or(u64::MAX),
-                smallest: smallest_peak(&problems),
+        let (best, finished) = self.best(&problems, aim);
+        if let Some(best) = best {
+            return Ok(Plan {
+                is_proven_cheapest: are_all && finished,
+                ..best
+            });
+        }
+        // Without a bound there always is a plan.
+        let bound = self.memory_bound.unwrap_or(u64::MAX);
+        let (least, is_least) = self.best(&problems, Aim::Memory);
+        let smallest = least.as_ref().map_or(u64::MAX, Plan::peak_bytes);
+        match least {
+            // Looking for the least memory may lead where the other search did not get to.
+            Some(plan) if smallest <= bound => Ok(plan),
+            _ if finished && is_least => Err(Error::MemoryBound { bound, smallest }),
+            _ => Err(Error::SearchGivenUp {
+                bound,
+                known: smallest,
             }),
         }
+    }
+
+    /// The best plan for any of these problems, and whether all searches came to their end.
+    fn best(&self, problems: &[Problem], aim: Aim) -> (Option<Plan>, bool) {
+        let found = problems.iter().map(|problem| {
+            let (path, finished) = search(problem, aim, self.effort);
+            (path.map(|path| (problem, path)), finished)
+        });
+        let (paths, finished): (Vec<_>, Vec<bool>) = found.unzip();
+        let paths = paths.into_iter().flatten();
+        let best = paths.min_by_key(|(problem, path)| aim.measure(problem, path));
+        (
+            best.map(|(problem, path)| self.to_plan(problem, &path)),
+            finished.into_iter().all(|finished| finished),
+        )
     }
 
     /// The relayout in terms of sub-axes, in each way that is worth a search.
@@ -188,7 +215,8 @@ impl<'a> Relayout<'a> {
         }
     }
 
-    fn to_plan(&self, problem: &Problem, path: Path) -> Plan {
+    /// A plan that is not yet said to be the cheapest.
+    fn to_plan(&self, problem: &Problem, path: &Path) -> Plan {
         let steps = path.steps.iter().map(|found| self.to_step(problem, found));
         Plan {
             from: self.from.clone(),
@@ -199,19 +227,17 @@ impl<'a> Relayout<'a> {
             steps: steps.collect(),
             initial_bytes: problem.block(0, &problem.start),
             time: duration(path.cost.fs),
-            is_proven_cheapest: path.is_proven,
+            is_proven_cheapest: false,
         }
     }
 
     fn to_step(&self, problem: &Problem, found: &Found) -> PlanStep {
         let (from, to) = (&found.from, &found.to);
         let placed = |place: &Place| {
-            let reductions = [self.from.reduction(), self.to.reduction()];
-            let reduction = match place.state.is_renewed() {
-                true => reductions[1],
-                false => reductions[0].or(reductions[1]),
-            };
-            MeshPlacement::of(problem.frame(place.frame), &place.state, reduction)
+            let [source, target] = [self.from, self.to].map(Layout::reduction);
+            // One term alone awaits no reduction.
+            let source = source.filter(|_| !place.state.is_renewed() && self.from.terms() > 1);
+            MeshPlacement::of(problem.frame(place.frame), &place.state, source.or(target))
         };
         PlanStep {
             kind: found.kind,
@@ -345,15 +371,6 @@ impl Plan {
     pub fn explain(&self) -> PlanExplanation<'_> {
         PlanExplanation::of(self)
     }
-}
-
-/// The least memory with which any of these problems can be solved, in bytes.
-fn smallest_peak(problems: &[Problem]) -> u64 {
-    let peaks = problems
-        .iter()
-        .filter_map(|problem| Some(search(problem, Aim::Memory)?.peak(problem)));
-    // Without a bound there always is a plan.
-    peaks.min().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::evenness::splits_alike;
 use super::frame::Frame;
 use super::problem::{Cost, Held, Problem};
 use super::state::{Cuts, State, SubAxisId, SubAxisSet, bit, members};
@@ -10,8 +11,8 @@ use super::state::{Cuts, State, SubAxisId, SubAxisSet, bit, members};
 /// dimensions are cut, and how many terms there are of each element.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Class {
-    /// For each tensor dimension the sizes it is cut by, major to minor. Where they divide it, only
-    /// their product matters.
+    /// For each tensor dimension the sizes it is cut by, major to minor. Where it has the same
+    /// parts when it is cut at once, only their product matters.
     cuts: SmallVec<[SmallVec<[usize; 2]>; 4]>,
     terms: usize,
     renewed: bool,
@@ -21,11 +22,11 @@ impl Class {
     pub(super) fn of(problem: &Problem, frame: u8, state: &State) -> Self {
         let frame = problem.frame(frame);
         let cuts = |(cuts, &size): (&[SubAxisId], &usize)| {
-            let parts = frame.count(cuts.iter().copied());
-            if size.is_multiple_of(parts) {
-                return SmallVec::from_iter([parts]);
+            let sizes = sizes(frame, cuts);
+            match splits_alike(size, &sizes) {
+                true => SmallVec::from_iter([frame.count(cuts.iter().copied())]),
+                false => sizes,
             }
-            cuts.iter().map(|&sub_axis| frame.size(sub_axis)).collect()
         };
         Self {
             cuts: state.dims().zip(&problem.tensor.shape).map(cuts).collect(),
@@ -45,12 +46,13 @@ impl Class {
         problem.bound_of(held, parts)
     }
 
-    /// All states of this class in a frame.
-    pub(super) fn states(&self, problem: &Problem, frame: &Frame) -> Vec<State> {
+    /// All states of this class in a frame; some, where the effort that may be taken is used up.
+    pub(super) fn states(&self, problem: &Problem, frame: &Frame, effort: &mut u64) -> Vec<State> {
         let mut filling = Filling {
             class: self,
             shape: &problem.tensor.shape,
             frame,
+            effort,
             dims: SmallVec::new(),
             found: Vec::new(),
         };
@@ -64,6 +66,7 @@ struct Filling<'a> {
     class: &'a Class,
     shape: &'a [usize],
     frame: &'a Frame,
+    effort: &'a mut u64,
     dims: SmallVec<[Cuts; 4]>,
     found: Vec<State>,
 }
@@ -74,10 +77,9 @@ impl Filling<'_> {
         let dim = self.dims.len();
         match self.class.cuts.get(dim) {
             Some(sizes) => {
-                let fits_any_order = self.shape[dim].is_multiple_of(sizes.iter().product());
                 self.dims.push(Cuts::new());
                 match sizes.as_slice() {
-                    [parts] if fits_any_order => self.fill_product(*parts, free),
+                    [parts] => self.fill_product(*parts, free),
                     sizes => self.fill_sizes(sizes, free),
                 }
                 self.dims.pop();
@@ -86,10 +88,15 @@ impl Filling<'_> {
         }
     }
 
-    /// Extends the last tensor dimension by sub-axes with this product, in any order.
+    /// Extends the last tensor dimension by sub-axes with this product, in any order that gives the
+    /// same parts as cutting at once.
     fn fill_product(&mut self, parts: usize, free: SubAxisSet) {
         if parts == 1 {
-            return self.fill(free);
+            let dim = self.dims.len() - 1;
+            if splits_alike(self.shape[dim], &sizes(self.frame, &self.dims[dim])) {
+                self.fill(free);
+            }
+            return;
         }
         for sub_axis in members(free) {
             let size = self.frame.size(sub_axis);
@@ -116,6 +123,9 @@ impl Filling<'_> {
     }
 
     fn with(&mut self, sub_axis: SubAxisId, then: impl FnOnce(&mut Self)) {
+        if !self.spend() {
+            return;
+        }
         let dim = self.dims.len() - 1;
         self.dims[dim].push(sub_axis);
         then(self);
@@ -136,10 +146,21 @@ impl Filling<'_> {
         }
         for sub_axis in members(free) {
             let terms = terms * self.frame.size(sub_axis);
-            if self.class.terms.is_multiple_of(terms) {
+            if self.class.terms.is_multiple_of(terms) && self.spend() {
                 let above = free & !(bit(sub_axis) | (bit(sub_axis) - 1));
                 self.fill_partial(terms, partial | bit(sub_axis), above);
             }
         }
     }
+
+    /// Takes one of the effort, if any is left.
+    fn spend(&mut self) -> bool {
+        let is_left = *self.effort > 0;
+        *self.effort -= u64::from(is_left);
+        is_left
+    }
+}
+
+fn sizes(frame: &Frame, cuts: &[SubAxisId]) -> SmallVec<[usize; 2]> {
+    cuts.iter().map(|&sub_axis| frame.size(sub_axis)).collect()
 }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::problem::{Cost, Place, Problem};
-use super::state::{Cuts, State, SubAxisId, SubAxisSet, bit, members};
+use super::state::{Cuts, State, SubAxisSet, bit, members, set};
 use super::step::StepKind;
 
 /// A step from a state to another of the same frame.
@@ -112,7 +112,9 @@ impl<'a> Moves<'a> {
     fn take_suffixes(&mut self) {
         let whole = self.dims.clone();
         let mut kept: SmallVec<[usize; 4]> = whole.iter().map(SmallVec::len).collect();
-        while let Some(dim) = kept.iter().position(|&kept| kept > 0) {
+        while self.limit.effort > 0
+            && let Some(dim) = kept.iter().position(|&kept| kept > 0)
+        {
             // Counts down through all combinations, the first dimension fastest.
             kept[dim] -= 1;
             for (kept, cuts) in kept[..dim].iter_mut().zip(&whole) {
@@ -163,7 +165,7 @@ impl<'a> Moves<'a> {
         let targets: SmallVec<[usize; 4]> = (0..self.dims.len()).collect();
         // All subsets but the empty one, descending.
         let mut over = partial;
-        while over != 0 {
+        while over != 0 && self.limit.effort > 0 {
             let rest = partial & !over;
             let count = self.problem.frame(self.frame).count(members(over)) as u64;
             let block = self.block;
@@ -251,10 +253,4 @@ impl<'a> Moves<'a> {
             bound,
         });
     }
-}
-
-fn set(sub_axes: &[SubAxisId]) -> SubAxisSet {
-    sub_axes
-        .iter()
-        .fold(0, |set, &sub_axis| set | bit(sub_axis))
 }

@@ -1,7 +1,9 @@
 //! A way from a layout to another.
 
+use smallvec::SmallVec;
+
 use super::problem::{Cost, Place, Problem};
-use super::state::{State, SubAxisId, SubAxisSet, bit};
+use super::state::{State, SubAxisId, SubAxisSet, members, set};
 use super::step::StepKind;
 
 /// Steps from start to goal.
@@ -9,8 +11,6 @@ use super::step::StepKind;
 pub(super) struct Path {
     pub(super) steps: Vec<Found>,
     pub(super) cost: Cost,
-    /// Whether it is proven optimal.
-    pub(super) is_proven: bool,
 }
 
 /// One step of a path.
@@ -24,12 +24,13 @@ pub(super) struct Found {
 }
 
 impl Path {
-    /// A path of these steps, with each run of slices made one.
+    /// A path of these steps, in which each run of slices is one, and each run of steps that make
+    /// terms of copies.
     pub(super) fn of(problem: &Problem, steps: Vec<Found>) -> Self {
         let mut merged: Vec<Found> = Vec::new();
         for step in steps {
             match merged.last_mut() {
-                Some(last) if step.kind == StepKind::Slice && last.kind == StepKind::Slice => {
+                Some(last) if last.continues_with(&step) => {
                     last.over |= step.over;
                     last.to = step.to;
                 }
@@ -40,8 +41,46 @@ impl Path {
         Self {
             cost: costs.fold(Cost::default(), Cost::and),
             steps: merged,
-            is_proven: false,
         }
+    }
+
+    /// The path of one exchange, where that is all it takes: on meshes of very many dimensions it
+    /// is not found among all others.
+    pub(super) fn exchange(problem: &Problem) -> Option<Self> {
+        let (start, goal) = (&problem.start, &problem.goal);
+        let same_terms =
+            start.partial() == goal.partial() && start.is_renewed() == goal.is_renewed();
+        if problem.goal_frame() != 0 || !same_terms {
+            return None;
+        }
+        let frame = problem.frame(0);
+        let (mut taken, mut given) = (0, 0);
+        let mut parts: SmallVec<[usize; 4]> = SmallVec::new();
+        for (from, to) in start.dims().zip(goal.dims()) {
+            let common = from.len().min(to.len());
+            if from[..common] != to[..common] {
+                return None;
+            }
+            taken |= set(&from[common..]);
+            given |= set(&to[common..]);
+            parts.push(frame.count(from.iter().chain(&to[common..]).copied()));
+        }
+        if taken == 0 || taken != given {
+            return None;
+        }
+        let others = frame.count(members(taken)) as u64 - 1;
+        let at = |state: &State| Place {
+            frame: 0,
+            state: state.clone(),
+        };
+        let step = Found {
+            kind: StepKind::AllToAll,
+            over: taken,
+            bytes: others * problem.tensor.block(parts.into_iter()),
+            from: at(start),
+            to: at(goal),
+        };
+        Some(Self::of(problem, vec![step]))
     }
 
     /// The path by which every device holds the whole tensor in between.
@@ -66,7 +105,7 @@ impl Path {
         };
         let block = problem.block(0, start);
         let [ranks, terms] = [start.cutting(), start.partial()]
-            .map(|sub_axes| problem.frame(0).count(super::state::members(sub_axes)) as u64);
+            .map(|sub_axes| problem.frame(0).count(members(sub_axes)) as u64);
         let at = |frame, state| Place { frame, state };
         let reduced = State::new(start.dims(), 0);
         let all_reduce = (2 * (terms - 1) * block).div_ceil(terms);
@@ -115,6 +154,16 @@ impl Found {
         }
     }
 
+    /// Whether both are done as one step: slices, and copies that become terms.
+    fn continues_with(&self, next: &Self) -> bool {
+        let makes_terms_of_copies = |step: &Self| {
+            step.kind == StepKind::MakePartial && step.from.state.dims().eq(step.to.state.dims())
+        };
+        let is_slice = |step: &Self| step.kind == StepKind::Slice;
+        [self, next].into_iter().all(is_slice)
+            || [self, next].into_iter().all(makes_terms_of_copies)
+    }
+
     /// The memory of a device during the step, in bytes.
     pub(super) fn peak(&self, problem: &Problem) -> u64 {
         let block = |place: &Place| problem.block(place.frame, &place.state);
@@ -145,8 +194,7 @@ fn moved(problem: &Problem, from: &Place, to: &Place) -> SubAxisSet {
             .zip(to)
             .take_while(|(from, to)| from == to)
             .count();
-        let rest = from[same..].iter().chain(&to[same..]);
-        rest.fold(0, |set, &sub_axis| set | bit(sub_axis))
+        set(&from[same..]) | set(&to[same..])
     };
     let cut = from.state.dims().zip(to.state.dims()).map(differing);
     cut.fold(

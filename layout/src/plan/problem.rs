@@ -103,6 +103,13 @@ impl Problem {
         u8::from(self.frames.len() > 1)
     }
 
+    pub(super) fn goal_place(&self) -> Place {
+        Place {
+            frame: self.goal_frame(),
+            state: self.goal.clone(),
+        }
+    }
+
     pub(super) fn is_goal(&self, place: &Place) -> bool {
         place.frame == self.goal_frame() && place.state == self.goal
     }

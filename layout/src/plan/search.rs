@@ -23,26 +23,45 @@ pub(super) enum Aim {
     Memory,
 }
 
-/// The best path from start to goal; none, if memory does not suffice.
-pub(super) fn search(problem: &Problem, aim: Aim) -> Option<Path> {
-    let known = Some(Path::through_whole(problem)).filter(|path| match aim {
-        Aim::CostWithin(bound) => path.peak(problem) <= bound,
-        Aim::Cost | Aim::Memory => true,
-    });
+impl Aim {
+    /// What paths are compared by.
+    pub(super) fn measure(self, problem: &Problem, path: &Path) -> Cost {
+        match self {
+            Self::Memory => Cost {
+                fs: u128::from(path.peak(problem)),
+                ..path.cost
+            },
+            Self::Cost | Self::CostWithin(_) => path.cost,
+        }
+    }
+
+    fn admits(self, problem: &Problem, path: &Path) -> bool {
+        match self {
+            Self::CostWithin(bound) => path.peak(problem) <= bound,
+            Self::Cost | Self::Memory => true,
+        }
+    }
+}
+
+/// The best path from start to goal that is found by looking at this many moves, and whether the
+/// search came to its end: then there is none that is better.
+pub(super) fn search(problem: &Problem, aim: Aim, effort: u64) -> (Option<Path>, bool) {
+    let known = [Some(Path::through_whole(problem)), Path::exchange(problem)];
+    let known = known.into_iter().flatten();
+    let known = known
+        .filter(|path| aim.admits(problem, path))
+        .min_by_key(|path| aim.measure(problem, path));
     // A first search takes the bound for much too low and so runs straight to some goal. What it
     // finds is often the best already, and spares the second most of what it would look at.
     let known = if aim != Aim::Memory && problem.has_bounds() {
-        let (rough, _) = Search::new(problem, aim, known.as_ref()).hurried().run();
+        let search = Search::new(problem, aim, known.as_ref(), effort);
+        let (rough, _) = search.hurried().run();
         rough.or(known)
     } else {
         known
     };
-    let (better, finished) = Search::new(problem, aim, known.as_ref()).run();
-    let best = better.or(known)?;
-    Some(Path {
-        is_proven: finished,
-        ..best
-    })
+    let (better, finished) = Search::new(problem, aim, known.as_ref(), effort).run();
+    (better.or(known), finished)
 }
 
 /// A node of the graph that is searched.
@@ -120,14 +139,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// A search for what is better than a known path.
-    fn new(problem: &'a Problem, aim: Aim, known: Option<&Path>) -> Self {
-        let measure = |path: &Path| match aim {
-            Aim::Memory => Cost {
-                fs: u128::from(path.peak(problem)),
-                ..path.cost
-            },
-            Aim::Cost | Aim::CostWithin(_) => path.cost,
-        };
+    fn new(problem: &'a Problem, aim: Aim, known: Option<&Path>, effort: u64) -> Self {
         Self {
             problem,
             aim,
@@ -136,42 +148,39 @@ impl<'a> Search<'a> {
             queue: BinaryHeap::new(),
             limit: Limit {
                 spent: Cost::default(),
-                best: known.map(measure),
-                effort: EFFORT,
+                best: known.map(|path| aim.measure(problem, path)),
+                effort,
             },
             hurry: 1,
         }
     }
 
     fn hurried(mut self) -> Self {
-        self.limit.effort = EFFORT / 20;
+        self.limit.effort /= 20;
         self.hurry = 4;
         self
     }
 
-    /// The best path, if one is better than what is known, and whether the search came to its end.
+    /// The best path that is found, if it is better than what is known, and whether the search came
+    /// to its end.
     fn run(mut self) -> (Option<Path>, bool) {
         self.begin();
-        let mut goal = None;
-        while let Some(Reverse((_, node))) = self.queue.pop() {
+        while self.limit.effort > 0
+            && let Some(Reverse((_, node))) = self.queue.pop()
+        {
             if std::mem::replace(&mut self.nodes[node].done, true) {
                 continue;
             }
-            if self.limit.effort == 0 {
-                return (None, false);
-            }
             self.limit.spent = self.nodes[node].cost;
             match self.nodes[node].key.clone() {
-                Key::At(place, None) if self.problem.is_goal(&place) => {
-                    goal = Some(node);
-                    break;
-                }
+                Key::At(place, None) if self.problem.is_goal(&place) => break,
                 Key::At(place, None) => self.leave(node, &place),
                 Key::At(place, Some(began)) => self.slice_on(node, &place, began),
                 Key::Permuting(class) => self.arrive(node, &class),
             }
         }
-        (goal.map(|goal| self.path(goal)), true)
+        let goal = self.known.get(&Key::At(self.problem.goal_place(), None));
+        (goal.map(|&goal| self.path(goal)), self.limit.effort > 0)
     }
 
     fn begin(&mut self) {
@@ -246,8 +255,13 @@ impl<'a> Search<'a> {
     /// Every state that a permutation leads to. The first node to come here came with the least
     /// cost, so this happens once a class.
     fn arrive(&mut self, node: usize, class: &Class) {
-        for (number, frame) in (0..).zip(&self.problem.frames) {
-            for state in class.states(self.problem, frame) {
+        let (problem, goal) = (self.problem, self.problem.goal_place());
+        if Class::of(problem, goal.frame, &goal.state) == *class {
+            // To the goal from any other of its states is further than at once.
+            return self.enter(node, goal, 0);
+        }
+        for (number, frame) in (0..).zip(&problem.frames) {
+            for state in class.states(problem, frame, &mut self.limit.effort) {
                 self.enter(
                     node,
                     Place {
@@ -379,4 +393,4 @@ impl<'a> Search<'a> {
 }
 
 /// How many moves a search looks at before it gives up: less than a second's work.
-const EFFORT: u64 = 4_000_000;
+pub(super) const EFFORT: u64 = 4_000_000;

@@ -81,6 +81,13 @@ pub(super) fn bit(sub_axis: SubAxisId) -> SubAxisSet {
     1 << sub_axis
 }
 
+/// The set of these sub-axes.
+pub(super) fn set(sub_axes: &[SubAxisId]) -> SubAxisSet {
+    sub_axes
+        .iter()
+        .fold(0, |set, &sub_axis| set | bit(sub_axis))
+}
+
 /// The sub-axes of a set, ascending.
 pub(super) fn members(set: SubAxisSet) -> impl Iterator<Item = SubAxisId> {
     let mut rest = set;

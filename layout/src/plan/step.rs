@@ -114,6 +114,17 @@ impl PlanStep {
         }))
     }
 
+    /// Whether the devices of a group held the same before a
+    /// [`MakePartial`](StepKind::MakePartial), so that only the first of them may keep it for its
+    /// term.
+    #[must_use]
+    pub fn had_copies(&self) -> bool {
+        let cuts = |placement: &MeshPlacement| -> usize {
+            placement.axes().flatten().map(DimPart::size).product()
+        };
+        cuts(&self.before) == cuts(&self.after)
+    }
+
     /// The placement of the tensor before the step.
     #[must_use]
     pub fn before(&self) -> &MeshPlacement {

@@ -47,7 +47,7 @@ impl<'a> Target<'a> {
         }
         let known: HashSet<usize> = table.iter().copied().collect();
         table.extend((0..source.size()).filter(|place| !known.contains(place)));
-        let wider = widened(layout, source.size() / own.size())?;
+        let wider = widened(layout, source)?;
         let numbering = Numbering::of_table(wider.mesh(), table);
         Ok(Self {
             layout: Cow::Owned(wider),
@@ -84,12 +84,14 @@ fn devices(mesh: &Mesh) -> Option<Vec<DeviceSpec>> {
     devices.filter(|devices| devices.iter().collect::<HashSet<_>>().len() == devices.len())
 }
 
-/// The same layout, this many times: on a mesh with one dimension more, the most major, along which
-/// all ranks hold the same.
-fn widened(layout: &Layout, times: usize) -> Result<Layout, Error> {
+/// The same layout on as many ranks as the source's mesh has: with one dimension more, the most
+/// major, along which all ranks hold the same. No dimension of the source is called like it, so
+/// that the two meshes are never taken for one.
+fn widened(layout: &Layout, source: &Mesh) -> Result<Layout, Error> {
     let own = layout.mesh();
+    let times = source.size() / own.size();
     let mut added = "added".to_owned();
-    while own.contains_dim(&added) {
+    while own.contains_dim(&added) || source.contains_dim(&added) {
         added.push('_');
     }
     let dims = own

@@ -1,11 +1,11 @@
 //! Relayout plans: each is executed on values by a simulator and must be right and no dearer than
 //! any detour; also the memory bound, links of different speeds, and meshes of other shapes.
 
-use meshwork_core::{DeviceSpec, DimName, Mesh};
+use meshwork_core::{DeviceIds, DeviceSpec, DimName, Mesh};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{PartialReduction, UNSHARDED};
+use crate::{PartialReduction, ShardingSpec, UNSHARDED};
 
 mod brute;
 mod worlds;
@@ -36,6 +36,13 @@ fn with_devices<'a>(
     let device = |index| DeviceSpec::parse(&format!("/job:a/task:0/device:GPU:{index}"));
     let devices = devices.into_iter().map(|index| device(index).unwrap());
     Mesh::new(dims).unwrap().with_devices(devices).unwrap()
+}
+
+/// A mesh of this many dimensions of 2, and their names.
+fn hypercube(dims: usize) -> (Mesh, Vec<String>) {
+    let names: Vec<String> = (0..dims).map(|dim| format!("d{dim}")).collect();
+    let mesh = Mesh::new(names.iter().map(|name| (name, 2))).unwrap();
+    (mesh, names)
 }
 
 fn kinds(plan: &Plan) -> Vec<StepKind> {
@@ -122,6 +129,85 @@ fn the_memory_bound_changes_the_plan_or_is_refused_with_the_one_that_would_do() 
 }
 
 #[test]
+fn a_bound_for_which_no_plan_is_found_in_time_is_not_called_too_small() {
+    let mesh = Mesh::new([("x", 4)]).unwrap();
+    let whole = Layout::replicated(&mesh, 2);
+    let rows = Layout::from_names(["x", UNSHARDED], &mesh).unwrap();
+    let relayout = Relayout::new(&whole, &rows, &[11, 4], 4).unwrap();
+    let relayout = relayout.links(alpha(0)).memory_bound(223);
+    assert!(relayout.plan().is_ok());
+    let hasty = Relayout {
+        effort: 1,
+        ..relayout
+    };
+    let given_up = Error::SearchGivenUp {
+        bound: 223,
+        known: 224,
+    };
+    assert_eq!(hasty.plan().unwrap_err(), given_up);
+}
+
+#[test]
+fn what_one_step_does_is_found_on_a_mesh_of_many_dimensions() {
+    let (mesh, names) = hypercube(11);
+    let all = || ShardingSpec::nested(&names).unwrap();
+    let from = Layout::new([all(), ShardingSpec::unsharded()], &mesh).unwrap();
+    let to = Layout::new([ShardingSpec::unsharded(), all()], &mesh).unwrap();
+    let block = 2 * 4096 * 4;
+    let relayout = Relayout::new(&from, &to, &[4096, 4096], 4).unwrap();
+    let plan = relayout.memory_bound(2 * block).plan().unwrap();
+    assert_eq!(kinds(&plan), [StepKind::AllToAll]);
+    assert_eq!(plan.peak_bytes(), 2 * block);
+
+    let (mesh, names) = hypercube(13);
+    let from = Layout::new([ShardingSpec::nested(&names).unwrap()], &mesh).unwrap();
+    let reversed = ShardingSpec::nested(names.iter().rev()).unwrap();
+    let to = Layout::new([reversed], &mesh).unwrap();
+    let plan = planned(&from, &to, &[8192], alpha(0));
+    assert_eq!(kinds(&plan), [StepKind::Permute]);
+    assert!(plan.is_proven_cheapest());
+}
+
+#[test]
+fn a_search_among_too_many_plans_is_given_up() {
+    let check = |from: &Layout, to: &Layout, shape: &[usize]| {
+        let hasty = Relayout {
+            effort: 1000,
+            ..Relayout::new(from, to, shape, 4).unwrap().links(alpha(0))
+        };
+        assert!(!hasty.plan().unwrap().is_proven_cheapest(), "{shape:?}");
+    };
+    // All orders in which a tensor dimension may be cut: they would not fit into memory.
+    let (mesh, names) = hypercube(13);
+    let cut_by = |names: Vec<&String>| {
+        let spec = ShardingSpec::nested(names).unwrap();
+        Layout::new([spec], &mesh).unwrap()
+    };
+    let reversed = names[1..].iter().rev().collect();
+    check(&cut_by(names.iter().collect()), &cut_by(reversed), &[8192]);
+    // All sets of terms, and of tensor dimensions: nobody would see the end.
+    let (mesh, names) = hypercube(34);
+    let scalar = Layout::replicated(&mesh, 0);
+    let terms = scalar.clone();
+    let terms = terms.with_partial(&names, PartialReduction::Sum).unwrap();
+    check(&terms, &scalar, &[]);
+    let cut = Layout::from_names(names.iter().map(String::as_str), &mesh).unwrap();
+    check(&cut, &Layout::replicated(&mesh, 34), &[1; 34]);
+}
+
+#[test]
+fn blocks_that_are_the_same_in_another_order_are_permuted_though_uneven() {
+    let mesh = mesh(&[2, 3]);
+    let specs = |text: &str| Layout::from_specs(text, &mesh).unwrap();
+    let plan = planned(&specs("x|y"), &specs("y|x"), &[11], alpha(0));
+    assert_eq!(kinds(&plan), [StepKind::Permute]);
+    assert_eq!(plan.bytes(), 8);
+    // Those of 10 are others: 0..4, 4..8 and 8..10 cut in two, or 0..5 and 5..10 in three.
+    let plan = planned(&specs("x|y"), &specs("y|x"), &[10], alpha(0));
+    assert_ne!(kinds(&plan), [StepKind::Permute]);
+}
+
+#[test]
 fn a_plan_is_proven_cheapest_only_where_no_part_of_a_mesh_dimension_was_left_out() {
     let is_proven = |from: &Layout, to: &Layout| {
         let plan = Relayout::new(from, to, &[432], 4).unwrap().plan();
@@ -205,6 +291,61 @@ fn a_tensor_may_end_on_some_of_its_devices() {
         let plan = planned(&layout(&mesh, &from), &to, &[8], alpha(0));
         assert_eq!(plan.source_rank(MeshRank::new(0)), Ok(MeshRank::new(6)));
     }
+}
+
+#[test]
+fn dimensions_that_are_added_are_told_from_those_of_the_source() {
+    let source = Mesh::new([("added", 2), ("x", 2)]).unwrap();
+    let ids = DeviceIds::new([2, 3]).unwrap();
+    let few = Mesh::builder([("x", 2)]).global_device_ids(ids);
+    let few = few.build().unwrap();
+    let [from, to] = [&source, &few].map(|mesh| Layout::from_names(["x"], mesh).unwrap());
+    let plan = planned(&from, &to, &[4], alpha(0));
+    let last = plan.steps().last().unwrap();
+    for rank in few.ranks() {
+        assert_eq!(plan.device_rank(last.after(), rank), plan.source_rank(rank));
+    }
+}
+
+#[test]
+fn one_term_becomes_terms_of_another_reduction() {
+    let mesh = Mesh::new([("one", 1), ("x", 2)]).unwrap();
+    let partial = |dim: &str, reduction| {
+        let whole = Layout::replicated(&mesh, 1);
+        whole.with_partial([dim], reduction).unwrap()
+    };
+    let from = partial("one", PartialReduction::Sum);
+    let to = partial("x", PartialReduction::Max);
+    let plan = planned(&from, &to, &[5], alpha(0));
+    let last = plan.steps().last().unwrap();
+    assert_eq!(last.after().reduction(), Some(PartialReduction::Max));
+}
+
+#[test]
+fn copies_become_terms_in_one_step() {
+    let mesh = mesh(&[2, 2, 2]);
+    let from = Layout::from_names(["z"], &mesh).unwrap();
+    let made = |to: Layout, dims: &[&str]| {
+        let to = to.with_partial(dims, PartialReduction::Sum).unwrap();
+        let plan = planned(&from, &to, &[4], alpha(0));
+        assert_eq!(kinds(&plan), [StepKind::MakePartial]);
+        plan.steps()[0].had_copies()
+    };
+    assert!(made(from.clone(), &["x", "y"]));
+    assert!(!made(Layout::replicated(&mesh, 1), &["z"]));
+}
+
+#[test]
+fn a_negative_zero_is_the_same_after_it_was_a_term() {
+    let mesh = mesh(&[2]);
+    let whole = Layout::replicated(&mesh, 1);
+    let terms = whole.clone();
+    let terms = terms.with_partial(["x"], PartialReduction::Sum).unwrap();
+    let there = planned(&whole, &terms, &[1], alpha(0));
+    let back = planned(&terms, &whole, &[1], alpha(0));
+    let zeros = [vec![-0.0_f64], vec![-0.0]];
+    let ended = back.apply(&there.apply(&zeros).unwrap()).unwrap();
+    assert!(ended.iter().flatten().all(|zero| zero.is_sign_negative()));
 }
 
 #[test]
@@ -344,6 +485,22 @@ proptest! {
         let [from, over, to] = stops.map(|stop| layout(&mesh, &stop));
         let time = |from, to| planned(from, to, &shape, alpha(latency)).time();
         prop_assert!(time(&from, &to) <= time(&from, &over) + time(&over, &to));
+    }
+
+    #[test]
+    fn a_search_that_is_given_up_is_right_and_says_so(
+        ends in [any_arrangement(2), any_arrangement(2)],
+        shape in [1_usize..9, 1_usize..9],
+        effort in 1_u64..500,
+    ) {
+        let mesh = mesh(&[2, 3, 2]);
+        let [from, to] = ends.map(|end| layout(&mesh, &end));
+        let best = planned(&from, &to, &shape, alpha(0));
+        let relayout = Relayout::new(&from, &to, &shape, 4).unwrap().links(alpha(0));
+        let hasty = Relayout { effort, ..relayout }.plan().unwrap();
+        prop_assert_eq!(hasty.prove(), Ok(()));
+        prop_assert!(hasty.time() >= best.time());
+        prop_assert!(!hasty.is_proven_cheapest() || hasty.time() == best.time());
     }
 
     #[test]

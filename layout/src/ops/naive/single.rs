@@ -250,8 +250,10 @@ pub(super) fn combined(reduction: PartialReduction, a: f64, b: f64) -> f64 {
     match reduction {
         PartialReduction::Sum => a + b,
         PartialReduction::Product => a * b,
-        PartialReduction::Min => a.min(b),
-        PartialReduction::Max => a.max(b),
+        // NaN stays, where `f64::min` drops it.
+        PartialReduction::Min if b < a || b.is_nan() => b,
+        PartialReduction::Max if b > a || b.is_nan() => b,
+        PartialReduction::Min | PartialReduction::Max => a,
     }
 }
 

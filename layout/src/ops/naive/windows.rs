@@ -1,8 +1,9 @@
 //! Convolutions and pooling as sums over all pairs of an index and a window that has it.
 
 use super::super::{Convolution, Op, Padding, Pool, Pooling, Windows};
-use super::single::number;
+use super::single::{combined, number};
 use super::{Tensor, index_of};
+use crate::PartialReduction;
 
 /// The result of an op, if its windows move.
 pub(super) fn apply(op: &Op, operands: &[Tensor], shape: &[usize]) -> Option<Tensor> {
@@ -24,7 +25,10 @@ pub(super) fn apply(op: &Op, operands: &[Tensor], shape: &[usize]) -> Option<Ten
             let values = window_of(of, first, shape, index).into_iter();
             let values: Vec<f64> = values.map(|at| first.at(&at)).collect();
             match of.pooling {
-                Pooling::Max => values.into_iter().fold(f64::NEG_INFINITY, f64::max),
+                Pooling::Max => {
+                    let larger = |a, b| combined(PartialReduction::Max, a, b);
+                    values.into_iter().fold(f64::NEG_INFINITY, larger)
+                }
                 Pooling::Mean => values.iter().sum::<f64>() / number(values.len()),
             }
         }),

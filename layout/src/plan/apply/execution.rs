@@ -8,7 +8,7 @@ use meshwork_core::MeshRank;
 use super::broken::Broken;
 use super::grid::{Grid, shard};
 use super::value::Term;
-use crate::plan::{DimPart, MeshPlacement, Plan, PlanStep, StepKind};
+use crate::plan::{MeshPlacement, Plan, PlanStep, StepKind};
 
 /// The block of a rank: a range of cells for each tensor dimension, and a value for each cell,
 /// row-major.
@@ -82,7 +82,7 @@ impl<'a> Execution<'a> {
         let mut found = group.iter().filter_map(|peer| held[peer.index()].at(cell));
         let found = match self.step.kind() {
             StepKind::MakePartial => {
-                let repeats = self.begins_to_be_partial() && !self.is_first(rank);
+                let repeats = self.step.had_copies() && !self.is_first(rank);
                 let neutral = self.step.after().reduction().map(T::neutral);
                 own.filter(|_| !repeats).or(neutral).map(|value| (value, 0))
             }
@@ -165,14 +165,6 @@ impl<'a> Execution<'a> {
             received,
             planned,
         })
-    }
-
-    /// Whether all ranks of a group held the same before they hold terms.
-    fn begins_to_be_partial(&self) -> bool {
-        let cuts = |placement: &MeshPlacement| -> usize {
-            placement.axes().flatten().map(DimPart::size).product()
-        };
-        cuts(self.step.before()) == cuts(self.step.after())
     }
 
     fn is_first(&self, rank: MeshRank) -> bool {

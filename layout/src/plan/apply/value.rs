@@ -44,7 +44,8 @@ impl Term for f64 {
 
     fn neutral(reduction: PartialReduction) -> Self {
         match reduction {
-            PartialReduction::Sum => 0.0,
+            // 0.0 would make 0.0 of -0.0.
+            PartialReduction::Sum => -0.0,
             PartialReduction::Product => 1.0,
             PartialReduction::Min => Self::INFINITY,
             PartialReduction::Max => Self::NEG_INFINITY,
