@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use meshwork_accel::{
     Accelerator, Arrange, Arrangement, DeviceBuffer, Element, ElementTask, ElementType, Error,
-    Fold, ReduceOp, Reduction, Region, StridedSlice,
+    Fold, ReduceOp, Reduction, Region, StridedSlice, count,
 };
 use ndarray::{ArrayView, ArrayViewMut, Axis, IxDyn, Slice};
 
@@ -60,7 +60,7 @@ impl Arrange for CpuAccelerator {
         if left != right {
             return Err(Error::DeviceMismatch { left, right });
         }
-        equally_long(from.len(), sizes.iter().product())?;
+        equally_long(from.len(), count(&sizes)?)?;
         self.taken(from, sizes, indices)
     }
 
@@ -74,7 +74,8 @@ impl Arrange for CpuAccelerator {
     }
 }
 
-/// One element after the other, in their order.
+/// One element after the other, in their order. Sums and products of 16-bit floats are made in
+/// `f32`, and each result is rounded once.
 impl Fold for CpuAccelerator {
     fn fold(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
         let [outer, len, inner] = sizes;
@@ -82,9 +83,12 @@ impl Fold for CpuAccelerator {
         if !op.supports(element) || op == ReduceOp::Mean {
             return Err(Error::UnsupportedOp { op, element });
         }
-        equally_long(from.len(), sizes.iter().product())?;
+        equally_long(from.len(), count(&sizes)?)?;
         if len == 0 {
             return Err(Error::NoSources { op });
+        }
+        if is_made_wider(op, element) {
+            return self.made_wider(from, |wide| self.fold(op, sizes, wide));
         }
         let mut into = self.allocate(from.device(), element, outer * inner)?;
         element.run(Along {
@@ -101,7 +105,10 @@ impl Fold for CpuAccelerator {
         if !op.supports(element) || op == ReduceOp::Mean {
             return Err(Error::UnsupportedOp { op, element });
         }
-        equally_long(from.len(), sizes.iter().product())?;
+        equally_long(from.len(), count(&sizes)?)?;
+        if is_made_wider(op, element) {
+            return self.made_wider(from, |wide| self.scan(op, sizes, wide));
+        }
         let mut into = self.duplicate(from)?;
         element.run(Before {
             op,
@@ -126,7 +133,7 @@ impl Fold for CpuAccelerator {
             true => Ordering::Less,
             false => Ordering::Greater,
         };
-        equally_long(from.len(), sizes.iter().product())?;
+        equally_long(from.len(), count(&sizes)?)?;
         if len == 0 {
             return Err(Error::NoSources { op });
         }
@@ -139,6 +146,23 @@ impl Fold for CpuAccelerator {
         })?;
         Ok(into)
     }
+}
+
+impl CpuAccelerator {
+    /// What is made of the elements as `f32`, rounded.
+    fn made_wider(
+        &self,
+        from: &CpuBuffer,
+        make: impl FnOnce(&CpuBuffer) -> Result<CpuBuffer, Error>,
+    ) -> Result<CpuBuffer, Error> {
+        let wide = self.converted(from, ElementType::F32)?;
+        self.converted(&make(&wide)?, from.element_type())
+    }
+}
+
+fn is_made_wider(op: ReduceOp, element: ElementType) -> bool {
+    matches!(op, ReduceOp::Sum | ReduceOp::Product)
+        && matches!(element, ElementType::F16 | ElementType::Bf16)
 }
 
 struct Cut<'a> {
@@ -193,6 +217,10 @@ impl ElementTask for Place<'_> {
 
     fn run<T: Element>(self) -> Result<(), Error> {
         let to = self.to;
+        // An axis may be longer than memory where another one has no element.
+        if to.is_empty() {
+            return Ok(());
+        }
         let view = ArrayView::from_shape(IxDyn(to.from()), self.from.all::<T>()?)
             .expect("the caller has compared the lengths");
         // The axes in the order of their places, and an axis of size 1 wherever none goes.
@@ -251,7 +279,7 @@ impl ElementTask for Before<'_> {
         let [_, len, inner] = self.sizes;
         let reduction = Reduction::<T>::new(self.op)?;
         let into = self.into.all_mut::<T>()?;
-        for block in into.chunks_exact_mut((len * inner).max(1)) {
+        for block in into.chunks_exact_mut(len.saturating_mul(inner).max(1)) {
             for at in 1..len {
                 let (before, rest) = block.split_at_mut(at * inner);
                 reduction.reduce(&mut rest[..inner], &before[(at - 1) * inner..])?;
@@ -302,5 +330,24 @@ fn equally_long(left: usize, right: usize) -> Result<(), Error> {
     match left == right {
         true => Ok(()),
         false => Err(Error::LengthMismatch { left, right }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use meshwork_accel::{DeviceId, bf16};
+
+    use super::*;
+
+    #[test]
+    fn short_floats_are_made_one_in_32_bits() {
+        let cpu = CpuAccelerator::new();
+        let device = DeviceId::new(0);
+        let mut ones = cpu.allocate(device, ElementType::Bf16, 1000).unwrap();
+        cpu.upload(&[bf16::ONE; 1000], &mut ones, 0).unwrap();
+        let sums = cpu.fold(ReduceOp::Sum, [2, 500, 1], &ones).unwrap();
+        let mut found = [bf16::ZERO; 2];
+        cpu.download(&sums, 0, &mut found).unwrap();
+        assert_eq!(found.map(bf16::to_f32), [500.0; 2]);
     }
 }

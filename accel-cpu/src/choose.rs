@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use meshwork_accel::{
     Accelerator, DeviceBuffer, Element, ElementTask, ElementType, Error, StridedSlice,
-    convert_slice,
+    convert_slice, count,
 };
 use ndarray::{ArrayView, IxDyn, Slice};
 
@@ -28,14 +28,15 @@ impl CpuAccelerator {
         indices: &CpuBuffer,
     ) -> Result<CpuBuffer, Error> {
         let indices = whole_numbers(indices)?;
-        let chosen = product(product(outer, indices.len())?, inner)?;
+        let chosen = count(&[outer, indices.len(), inner])?;
         let mut into = self.allocate(from.device(), from.element_type(), chosen)?;
+        // An axis may be longer than memory where another one has no element.
+        if chosen == 0 {
+            return Ok(into);
+        }
         let size = from.element_type().size();
         let (row, source) = (inner * size, from.bytes(0, from.len())?);
         let target = into.bytes_mut(0, chosen)?;
-        if row == 0 {
-            return Ok(into);
-        }
         let places = (0..outer).flat_map(|block| indices.iter().map(move |index| (block, index)));
         for (row_into, (block, index)) in target.chunks_exact_mut(row).zip(places) {
             // New buffers are zero.
@@ -60,7 +61,7 @@ impl CpuAccelerator {
         }
         let device = indices.device();
         let indices = whole_numbers(indices)?;
-        let len = product(indices.len(), classes.len())?;
+        let len = count(&[indices.len(), classes.len()])?;
         let mut into = self.allocate(device, element, len)?;
         element.run(OneHot {
             indices: &indices,
@@ -111,11 +112,6 @@ fn whole_numbers(indices: &CpuBuffer) -> Result<Vec<i64>, Error> {
     Ok(whole)
 }
 
-fn product(rows: usize, columns: usize) -> Result<usize, Error> {
-    let product = rows.checked_mul(columns);
-    product.ok_or(Error::ShapeTooLarge { rows, columns })
-}
-
 struct Step<'a> {
     from: &'a CpuBuffer,
     by: &'a StridedSlice,
@@ -126,11 +122,12 @@ impl ElementTask for Step<'_> {
     type Output = Result<(), Error>;
 
     fn run<T: Element>(self) -> Result<(), Error> {
-        let whole = ArrayView::from_shape(IxDyn(self.by.whole()), self.from.all::<T>()?)
-            .expect("the caller has compared the lengths");
+        // Where no element is chosen, the whole may have none, and an axis longer than memory.
         let Some(bounds) = self.by.bounds() else {
             return Ok(());
         };
+        let whole = ArrayView::from_shape(IxDyn(self.by.whole()), self.from.all::<T>()?)
+            .expect("the caller has compared the lengths");
         let chosen = whole.slice_each_axis(|axis| {
             let place = axis.axis.index();
             let ((low, high), step) = (bounds[place], self.by.along()[place].step.get());

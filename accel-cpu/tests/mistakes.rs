@@ -299,7 +299,7 @@ fn each_mistake_of_a_choice_is_named() {
         (
             Flaw::ConvertsByWrapping,
             "elements are converted as on the host",
-            "to u8, device 0, 500 elements of i16",
+            "to u8, device 0, 506 elements of i16",
         ),
         (
             Flaw::SelectsBackwards,

@@ -222,7 +222,7 @@ impl Accelerator for CudaAccelerator {
             let copied = target.copy_from(source);
             copied.map_err(|failure| failure.on(from.device()))?;
         }
-        Ok(made)
+        Ok(made.written())
     }
 
     fn reduce(&self, op: ReduceOp, into: &mut CudaBuffer, from: &CudaBuffer) -> Result<(), Error> {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use meshwork_accel::{
     Arrange, Arrangement, DeviceBuffer, ElementType, Error, Fold, ReduceOp, Region, StridedSlice,
+    count,
 };
 
 use crate::accelerator::CudaAccelerator;
@@ -20,7 +21,7 @@ impl Arrange for CudaAccelerator {
         if !into.is_empty() {
             place(Axes::cut(part)?, from, &into)?;
         }
-        Ok(into)
+        Ok(into.written())
     }
 
     fn paste(&self, from: &CudaBuffer, into: &mut CudaBuffer, part: &Region) -> Result<(), Error> {
@@ -39,7 +40,7 @@ impl Arrange for CudaAccelerator {
         if !into.is_empty() {
             place(Axes::arrange(to)?, from, &into)?;
         }
-        Ok(into)
+        Ok(into.written())
     }
 
     fn step(&self, from: &CudaBuffer, by: &StridedSlice) -> Result<CudaBuffer, Error> {
@@ -48,7 +49,7 @@ impl Arrange for CudaAccelerator {
         if !into.is_empty() {
             place(Axes::step(by)?, from, &into)?;
         }
-        Ok(into)
+        Ok(into.written())
     }
 
     fn take(
@@ -58,7 +59,7 @@ impl Arrange for CudaAccelerator {
         indices: &CudaBuffer,
     ) -> Result<CudaBuffer, Error> {
         from.check_beside(indices)?;
-        from.check_len(count_of(sizes)?)?;
+        from.check_len(count(&sizes)?)?;
         from.taken(sizes, indices)
     }
 
@@ -86,7 +87,7 @@ impl Fold for CudaAccelerator {
         if !op.supports(element) || op == ReduceOp::Mean {
             return Err(Error::UnsupportedOp { op, element });
         }
-        from.check_len(count_of(sizes)?)?;
+        from.check_len(count(&sizes)?)?;
         if len == 0 {
             return Err(Error::NoSources { op });
         }
@@ -99,14 +100,14 @@ impl Fold for CudaAccelerator {
         let (first, failed) = (along.first(), |failure: Failure| failure.on(logical.id));
         let Some(second) = along.second() else {
             let done = module.along(first, source, target);
-            return done.map(|()| into).map_err(failed);
+            return done.map(|()| into.written()).map_err(failed);
         };
         let wide = first.result;
         let parts = usize::try_from(first.count).unwrap_or(usize::MAX);
         let parts = logical.scratch(wide, parts.saturating_mul(wide.size()))?;
         let done = module.along(first, source, parts.whole());
         let done = done.and_then(|()| module.along(second, parts.whole(), target));
-        done.map(|()| into).map_err(failed)
+        done.map(|()| into.written()).map_err(failed)
     }
 
     fn scan(
@@ -119,7 +120,7 @@ impl Fold for CudaAccelerator {
         if !op.supports(element) || op == ReduceOp::Mean {
             return Err(Error::UnsupportedOp { op, element });
         }
-        from.check_len(count_of(sizes)?)?;
+        from.check_len(count(&sizes)?)?;
         from.scanned(op, sizes)
     }
 
@@ -133,21 +134,12 @@ impl Fold for CudaAccelerator {
         if !op.has_index(element) {
             return Err(Error::UnsupportedOp { op, element });
         }
-        from.check_len(count_of(sizes)?)?;
+        from.check_len(count(&sizes)?)?;
         match sizes[1] {
             0 => Err(Error::NoSources { op }),
             _ => from.arg_reduced(op, sizes),
         }
     }
-}
-
-/// Elements of three axes.
-fn count_of([outer, len, inner]: [usize; 3]) -> Result<usize, Error> {
-    let (rows, columns) = (outer, len);
-    let all = outer
-        .checked_mul(len)
-        .and_then(|rows| rows.checked_mul(inner));
-    all.ok_or(Error::ShapeTooLarge { rows, columns })
 }
 
 /// Copies elements from places of one buffer to places of another, of which there are some.

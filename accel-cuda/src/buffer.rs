@@ -47,17 +47,15 @@ impl CudaBuffer {
         element: ElementType,
         len: usize,
     ) -> Result<Self, Error> {
-        let mut buffer = Self::unwritten(logical, element, len)?;
+        let buffer = Self::unwritten(logical, element, len)?;
         if let Some(memory) = buffer.memory() {
             let zeroed = memory.whole().zero();
             zeroed.map_err(|failure| failure.on(logical.id))?;
-            // Who has caught up with this number has caught up with the zeros.
-            buffer.number = logical.next_buffer();
         }
-        Ok(buffer)
+        Ok(buffer.written())
     }
 
-    /// Allocates `len` elements, uninitialized until all of them have been written.
+    /// Allocates `len` elements, uninitialized until all of them are [written](Self::written).
     pub(crate) fn unwritten(
         logical: &Arc<LogicalDevice>,
         element: ElementType,
@@ -85,6 +83,13 @@ impl CudaBuffer {
             number: logical.next_buffer(),
             _reservation: Some(reservation),
         })
+    }
+
+    /// The buffer, when all that writes its first elements is in the stream: who has caught up with
+    /// its number from now on has caught up with them.
+    pub(crate) fn written(mut self) -> Self {
+        self.number = self.logical.next_buffer();
+        self
     }
 
     /// The memory of another library, which is not counted against the limit.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use meshwork_accel::{
-    DeviceBuffer, Element, ElementTask, ElementType, Error, ReduceOp, convert_slice,
+    DeviceBuffer, Element, ElementTask, ElementType, Error, ReduceOp, convert_slice, count,
 };
 
 use crate::buffer::CudaBuffer;
@@ -24,14 +24,14 @@ impl CudaBuffer {
             };
             done.map_err(|failure| failure.on(logical.id))?;
         }
-        Ok(into)
+        Ok(into.written())
     }
 
     /// Those along the middle one of three axes at indices that fit, of a buffer that has as many.
     pub(crate) fn taken(&self, sizes: [usize; 3], indices: &Self) -> Result<Self, Error> {
         let [outer, _, inner] = sizes;
         let (logical, element) = (self.logical(), self.element_type());
-        let chosen = product(product(outer, indices.len())?, inner)?;
+        let chosen = count(&[outer, indices.len(), inner])?;
         let into = Self::unwritten(logical, element, chosen)?;
         let indices = indices.whole_numbers()?;
         let failed = |failure: Failure| failure.on(logical.id);
@@ -46,7 +46,7 @@ impl CudaBuffer {
             // An axis without elements has no index.
             None => target.zero(),
         };
-        done.map(|()| into).map_err(failed)
+        done.map(|()| into.written()).map_err(failed)
     }
 
     /// A row for each index.
@@ -61,7 +61,7 @@ impl CudaBuffer {
         }
         let indices = self.whole_numbers()?;
         let logical = self.logical();
-        let into = Self::unwritten(logical, element, product(self.len(), classes.len())?)?;
+        let into = Self::unwritten(logical, element, count(&[self.len(), classes.len()])?)?;
         if let (Some(source), Some(target)) = (indices.whole(), into.whole()) {
             let one = One {
                 width: Width::of(element),
@@ -71,7 +71,7 @@ impl CudaBuffer {
             let done = logical.module.one_hot(one, source, target);
             done.map_err(|failure| failure.on(logical.id))?;
         }
-        Ok(into)
+        Ok(into.written())
     }
 
     /// Those of `yes` where these are not 0, else those of `no`; all are alike.
@@ -86,7 +86,7 @@ impl CudaBuffer {
         };
         let width = Width::of(element);
         let done = logical.module.select(width, holds, [yes, no], target);
-        done.map(|()| into)
+        done.map(|()| into.written())
             .map_err(|failure| failure.on(logical.id))
     }
 
@@ -99,7 +99,7 @@ impl CudaBuffer {
             let done = module.scan(op, element, sizes, [source, target]);
             done.map_err(|failure| failure.on(logical.id))?;
         }
-        Ok(into)
+        Ok(into.written())
     }
 
     /// The indices of extremes along the middle one of three axes, which has elements.
@@ -120,7 +120,7 @@ impl CudaBuffer {
         };
         let Some(second) = along.second() else {
             let done = module.arg(first, lines, target);
-            return done.map(|()| into).map_err(failed);
+            return done.map(|()| into.written()).map_err(failed);
         };
         let parts = usize::try_from(first.count).unwrap_or(usize::MAX);
         let parts = parts.saturating_mul(ElementType::I64.size());
@@ -131,7 +131,7 @@ impl CudaBuffer {
             ..lines
         };
         let done = done.and_then(|()| module.arg(second, lines, target));
-        done.map(|()| into).map_err(failed)
+        done.map(|()| into.written()).map_err(failed)
     }
 
     /// Indices that no axis is long enough for stay such.
@@ -142,11 +142,6 @@ impl CudaBuffer {
         }
         self.converted(ElementType::I64)
     }
-}
-
-fn product(rows: usize, columns: usize) -> Result<usize, Error> {
-    let product = rows.checked_mul(columns);
-    product.ok_or(Error::ShapeTooLarge { rows, columns })
 }
 
 /// The bytes of 1, the lowest first.

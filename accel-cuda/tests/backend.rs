@@ -6,11 +6,13 @@ mod cc;
 #[path = "support/fake.rs"]
 mod fake;
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroIsize, NonZeroUsize};
+use std::thread;
 
 use fake::{Count, Fake};
 use meshwork_accel::{
-    Accelerator, DeviceId, ElementType, Error, LiveBuffers, NativeCollectives, ReduceOp,
+    Accelerator, Arrange, Arrangement, DeviceBuffer, DeviceId, ElementType, Elementwise, Error,
+    Fold, LiveBuffers, NativeCollectives, ReduceOp, Region, StridedRange, StridedSlice,
     conformance,
 };
 use meshwork_accel_cuda::{self as cuda, CudaAccelerator, CudaBuffer};
@@ -199,6 +201,90 @@ fn a_source_may_be_dropped_while_it_is_copied_and_reduced() {
         assert_eq!(read(&accelerator, &to, 100), [4.0; 100]);
     }
     drop(accelerator);
+    fake.is_clean();
+}
+
+/// Makes a buffer of four floats and three indices.
+type Make = fn(&CudaAccelerator, [&CudaBuffer; 2]) -> Result<CudaBuffer, Error>;
+
+/// All that makes a buffer, and the function that is told to write it.
+const MAKERS: [(&str, Make); 12] = [
+    ("cuMemsetD8Async", |cuda, _| {
+        cuda.allocate(device(0), ElementType::F32, 4)
+    }),
+    ("cuMemcpyDtoDAsync_v2", |cuda, [four, _]| {
+        cuda.duplicate(four)
+    }),
+    ("cuLaunchKernel", |cuda, [four, _]| {
+        cuda.cut(four, &Region::new(&[2, 2], &[0..2, 1..2])?)
+    }),
+    ("cuLaunchKernel", |cuda, [four, _]| {
+        cuda.arrange(four, &Arrangement::new(&[2, 2], &[1, 0], &[2, 2])?)
+    }),
+    ("cuLaunchKernel", |cuda, [four, _]| {
+        let back = StridedRange {
+            first: 3,
+            step: NonZeroIsize::new(-1).expect("not 0"),
+            count: 4,
+        };
+        cuda.step(four, &StridedSlice::new(&[4], &[back])?)
+    }),
+    ("cuLaunchKernel", |cuda, [four, three]| {
+        cuda.take(four, [1, 4, 1], three)
+    }),
+    ("cuLaunchKernel", |cuda, [_, three]| {
+        cuda.one_hot(three, 0..4, ElementType::F32)
+    }),
+    ("cuLaunchKernel", |cuda, [four, _]| {
+        cuda.convert(four, ElementType::F64)
+    }),
+    ("cuLaunchKernel", |cuda, [four, _]| {
+        cuda.select(four, four, four)
+    }),
+    ("cuLaunchKernel", |cuda, [four, _]| {
+        cuda.fold(ReduceOp::Sum, [2, 2, 1], four)
+    }),
+    ("cuLaunchKernel", |cuda, [four, _]| {
+        cuda.scan(ReduceOp::Sum, [1, 4, 1], four)
+    }),
+    ("cuLaunchKernel", |cuda, [four, _]| {
+        cuda.arg_reduce(ReduceOp::Max, [2, 2, 1], four)
+    }),
+];
+
+#[test]
+fn transfers_wait_for_what_makes_a_buffer_also_where_others_catch_up_meanwhile() {
+    let fake = Fake::new();
+    let cuda = fake.open();
+    let four = with(&cuda, 0, &[1.0, 2.0, 3.0, 4.0]);
+    let mut three = cuda
+        .allocate(device(0), ElementType::I64, 3)
+        .expect("there is room");
+    cuda.upload(&[2_i64, 0, 3], &mut three, 0)
+        .expect("equal lengths");
+    let memory = Box::new(vec![0_u8; 4096]);
+    let mut pinned = cuda.pin(device(0), memory).expect("it can be pinned");
+    for (number, (function, make)) in MAKERS.into_iter().enumerate() {
+        fake.hold(function);
+        let made = thread::scope(|scope| {
+            let making = scope.spawn(|| make(&cuda, [&four, &three]));
+            let is_held = fake.is_held();
+            let caught_up = pinned.catch_up();
+            fake.hold("");
+            assert!(is_held && caught_up.is_ok(), "{number}: {caught_up:?}");
+            making.join().expect("it does not panic")
+        });
+        let made = made.expect("all fits");
+        let bytes = 0..made.len() * made.element_type().size();
+        let mut read = || {
+            let begun = pinned.download(&made, 0, bytes.clone());
+            begun.and_then(|()| Ok(pinned.memory()?[bytes.clone()].to_vec()))
+        };
+        let found = read().expect("it is there");
+        cuda.synchronize(device(0)).expect("nothing fails");
+        assert_eq!(found, read().expect("it is there"), "{number}");
+    }
+    drop((pinned, four, three, cuda));
     fake.is_clean();
 }
 

@@ -89,7 +89,8 @@ pub trait Arrange: Accelerator {
 
 /// Elements along an axis made one.
 ///
-/// In which order floats are combined is the backend's choice.
+/// In which order floats are combined is the backend's choice. Those of 16 bits are combined in 32,
+/// and rounded once.
 pub trait Fold: Accelerator {
     /// A new buffer on the same device: `op` of the elements along the middle one of three axes.
     ///

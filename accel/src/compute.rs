@@ -94,7 +94,8 @@ pub trait Elementwise: Accelerator {
         by: &Self::Buffer,
     ) -> Result<(), Error>;
 
-    /// Replaces each of `values` by itself times `by`.
+    /// Replaces each of `values` by itself times `by`; 16-bit floats are multiplied as `f32`, and
+    /// rounded once.
     ///
     /// # Errors
     /// Those of [`pairwise`](Self::pairwise), and for floats other than `f32` those of
@@ -103,6 +104,12 @@ pub trait Elementwise: Accelerator {
         let (len, element) = (values.len(), values.element_type());
         let mut factors = self.allocate(values.device(), ElementType::F32, len)?;
         self.fill(&mut factors, 0..len, by)?;
+        if matches!(element, ElementType::F16 | ElementType::Bf16) {
+            let wide = self.convert(values, ElementType::F32)?;
+            self.pairwise(Pairwise::Multiply, &mut factors, &wide)?;
+            let products = self.convert(&factors, element)?;
+            return self.copy(&products, 0..len, values, 0);
+        }
         if element != ElementType::F32 {
             factors = self.convert(&factors, element)?;
         }

@@ -117,7 +117,7 @@ pub use pinned_buffer::{HostMemory, NotPinned, PinnedBuffer};
 pub use reduce::{Reduction, balanced_split, reduce_slice};
 pub use reduce_op::ReduceOp;
 pub use rounding::{nearest_bf16, nearest_f16};
-pub use shape::BufferShape;
+pub use shape::{BufferShape, count};
 pub use strided_slice::{StridedRange, StridedSlice};
 pub use windows::{ConvolutionShape, ImageWindows, WindowRange};
 

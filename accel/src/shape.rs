@@ -1,5 +1,5 @@
 //! Argument checks of collectives: the buffers of one side have one element type and length, are on
-//! distinct devices, and fit the other side. Also `extent`, the bounds check of a range. Tensor
+//! distinct devices, and fit the other side. Also `count`, the checked product of sizes. Tensor
 //! shapes are in the layout crate.
 
 use crate::{DeviceBuffer, DeviceId, ElementType, Error};
@@ -104,8 +104,19 @@ impl BufferShape {
     }
 }
 
-/// How many elements these sizes make.
-pub(crate) fn count(sizes: &[usize]) -> Result<usize, Error> {
+/// How many elements the sizes of axes make.
+///
+/// ```
+/// use meshwork_accel::{Error, count};
+///
+/// assert_eq!(count(&[2, 3, 4]), Ok(24));
+/// let (rows, columns) = (usize::MAX, 2);
+/// assert_eq!(count(&[rows, columns]), Err(Error::ShapeTooLarge { rows, columns }));
+/// ```
+///
+/// # Errors
+/// [`Error::ShapeTooLarge`].
+pub fn count(sizes: &[usize]) -> Result<usize, Error> {
     let mut count = 1_usize;
     for &size in sizes {
         let (rows, columns) = (count, size);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "host.h"
 
@@ -32,6 +33,19 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* Which call of which function is to fail, and how: set by fake_fail. */
 static char failing[48];
 static int failing_after, failing_code;
+
+/* Which function waits at its beginning until another is named, and whether one does: set by fake_hold. */
+static char held[48];
+static int is_held;
+static pthread_cond_t turn = PTHREAD_COND_INITIALIZER;
+
+/* Waits until somebody has turned something; 0 when that is overdue, for tests to fail instead of hang. */
+static int turned(void) {
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 60;
+    return !pthread_cond_timedwait(&turn, &lock, &end);
+}
 
 struct context { int gpu; unsigned long long used, kept; int retained; };
 static struct context contexts[MOST_GPUS + 1];
@@ -65,6 +79,12 @@ static int mistake(int code) { counts[MISTAKES]++; return code; }
 /* Each function begins with this: it takes the lock, and fails where it is told to. */
 static int begins(const char *name) {
     pthread_mutex_lock(&lock);
+    if (!strcmp(held, name)) {
+        is_held = 1;
+        pthread_cond_broadcast(&turn);
+        while (!strcmp(held, name) && turned()) {}
+        is_held = 0;
+    }
     if (!strcmp(failing, name) && failing_after-- == 0) { failing[0] = 0; return failing_code; }
     return OK;
 }
@@ -173,6 +193,21 @@ void fake_fail(const char *name, int after, int code) {
     failing_after = after;
     failing_code = code;
     pthread_mutex_unlock(&lock);
+}
+
+void fake_hold(const char *name) {
+    pthread_mutex_lock(&lock);
+    snprintf(held, sizeof held, "%s", name);
+    pthread_cond_broadcast(&turn);
+    pthread_mutex_unlock(&lock);
+}
+
+int fake_is_held(void) {
+    pthread_mutex_lock(&lock);
+    while (!is_held && turned()) {}
+    int yes = is_held;
+    pthread_mutex_unlock(&lock);
+    return yes;
 }
 
 /* The driver. */

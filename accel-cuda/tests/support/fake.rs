@@ -182,6 +182,26 @@ impl Fake {
         unsafe { fail(name.as_ptr(), after, code) };
     }
 
+    /// Lets calls of a function wait at their beginning until another is named.
+    pub(crate) fn hold(&self, function: &str) {
+        type Hold = unsafe extern "C" fn(*const c_char);
+        let name = CString::new(function).expect("no name has a 0");
+        // SAFETY: the type is that of the source.
+        let hold = unsafe { self.driver.get::<Hold>("fake_hold") }.expect("the source has it");
+        // SAFETY: the name ends in 0 and is copied.
+        unsafe { hold(name.as_ptr()) };
+    }
+
+    /// Whether a call waits so, as it does soon.
+    pub(crate) fn is_held(&self) -> bool {
+        type IsHeld = unsafe extern "C" fn() -> c_int;
+        // SAFETY: the type is that of the source.
+        let held = unsafe { self.driver.get::<IsHeld>("fake_is_held") };
+        let held = held.expect("the source has it");
+        // SAFETY: the function takes nothing.
+        unsafe { held() != 0 }
+    }
+
     /// Nothing is alive, and nothing was done that a driver would not forgive.
     #[track_caller]
     pub(crate) fn is_clean(&self) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use meshwork_accel::{
     Accelerator, Arrange, Arrangement, DeviceBuffer, DeviceId, ElementType, Error, Fold, ReduceOp,
-    Region, StridedSlice,
+    Region, StridedSlice, count,
 };
 
 use super::compute::{alike, equally_long};
@@ -59,10 +59,10 @@ impl Arrange for PjrtAccelerator {
         if left != right {
             return Err(Error::DeviceMismatch { left, right });
         }
-        equally_long(from.len(), sizes.iter().product())?;
+        equally_long(from.len(), count(&sizes)?)?;
         whole_numbers(indices)?;
         let [outer, _, inner] = sizes;
-        let len = product(product(outer, indices.len())?, inner)?;
+        let len = count(&[outer, indices.len(), inner])?;
         let element = from.element_type();
         if from.is_empty() {
             return self.allocate(left, element, len);
@@ -82,7 +82,7 @@ impl Arrange for PjrtAccelerator {
             return Err(Error::ReversedRange { start, end });
         }
         whole_numbers(indices)?;
-        let len = product(indices.len(), classes.len())?;
+        let len = count(&[indices.len(), classes.len()])?;
         let kernel = Kernel::OneHot(indices.vector(), classes, element);
         self.computed(
             indices.device(),
@@ -103,7 +103,7 @@ impl Fold for PjrtAccelerator {
     ) -> Result<PjrtBuffer, Error> {
         let [outer, len, inner] = sizes;
         folded_by(op, from.element_type())?;
-        equally_long(from.len(), sizes.iter().product())?;
+        equally_long(from.len(), count(&sizes)?)?;
         if len == 0 {
             return Err(Error::NoSources { op });
         }
@@ -119,7 +119,7 @@ impl Fold for PjrtAccelerator {
         from: &PjrtBuffer,
     ) -> Result<PjrtBuffer, Error> {
         folded_by(op, from.element_type())?;
-        equally_long(from.len(), sizes.iter().product())?;
+        equally_long(from.len(), count(&sizes)?)?;
         self.made(from, from.len(), |element| Kernel::Scan(op, sizes, element))
     }
 
@@ -134,7 +134,7 @@ impl Fold for PjrtAccelerator {
         if !op.has_index(element) {
             return Err(Error::UnsupportedOp { op, element });
         }
-        equally_long(from.len(), sizes.iter().product())?;
+        equally_long(from.len(), count(&sizes)?)?;
         if len == 0 {
             return Err(Error::NoSources { op });
         }
@@ -198,11 +198,6 @@ fn whole_numbers(indices: &PjrtBuffer) -> Result<(), Error> {
         true => Err(Error::UnsupportedElement { element }),
         false => Ok(()),
     }
-}
-
-fn product(rows: usize, columns: usize) -> Result<usize, Error> {
-    let product = rows.checked_mul(columns);
-    product.ok_or(Error::ShapeTooLarge { rows, columns })
 }
 
 fn few(axes: usize) -> Result<(), Error> {

@@ -1,18 +1,18 @@
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::{Error, Event};
 
 /// The events of operations that a device may not have finished yet.
 #[derive(Debug, Default)]
-pub(super) struct Pending(Mutex<Vec<Event>>);
+pub(super) struct Pending(Mutex<Vec<Arc<Event>>>);
 
 impl Pending {
     /// Adds one; those that have ended well are forgotten now and then, so that the list stays
     /// short.
     pub(super) fn add(&self, event: Event) -> Result<(), Error> {
-        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        events.push(event);
+        let mut events = self.lock();
+        events.push(Arc::new(event));
         if events.len() < LOOK_AT {
             return Ok(());
         }
@@ -21,27 +21,52 @@ impl Pending {
         Ok(())
     }
 
-    /// Waits until all added events have ended, and reports the first failure once.
+    /// Waits until all added events have ended, and reports the first failure, which later waits
+    /// do not.
     pub(super) fn wait(&self, within: Duration) -> Result<(), Error> {
         let begin = Instant::now();
-        let mut events =
-            std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        while let Some(event) = events.pop() {
+        // They stay in the list, for whoever waits meanwhile.
+        let events = self.lock().clone();
+        for event in events.iter().rev() {
             let ended = event.wait(within.saturating_sub(begin.elapsed()));
-            if matches!(ended, Err(Error::Deadline { .. })) {
-                events.push(event);
+            if !matches!(ended, Err(Error::Deadline { .. })) {
+                self.lock().retain(|other| !Arc::ptr_eq(other, event));
             }
-            if ended.is_err() {
-                self.0
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .append(&mut events);
-                return ended;
-            }
+            ended?;
         }
         Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Event>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// How many events are kept before those that have ended are looked for.
 const LOOK_AT: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn what_one_thread_waits_for_another_does_too() {
+        let (event, asked) = Event::stub();
+        let pending = Pending::default();
+        pending.add(event).unwrap();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| pending.wait(PATIENCE));
+            let bell = asked.recv_timeout(PATIENCE).unwrap();
+            let second = pending.wait(Duration::ZERO);
+            bell.ring();
+            assert!(matches!(second, Err(Error::Deadline { .. })), "{second:?}");
+            asked.recv_timeout(PATIENCE).unwrap().ring();
+            assert!(first.join().unwrap().is_ok());
+        });
+        assert!(pending.wait(Duration::ZERO).is_ok(), "it has ended");
+    }
+}

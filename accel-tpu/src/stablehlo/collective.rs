@@ -2,7 +2,7 @@
 
 use meshwork_accel::{ElementType, ReduceOp};
 
-use super::elements::{combine, computed_in, convert, one_nan, plain};
+use super::elements::{combine, computed_in, convert, mean, one_nan, plain};
 use super::{Function, Type, Vector};
 
 /// A program for several devices at once; lengths are those of one device's input.
@@ -25,11 +25,16 @@ impl Collective {
     /// The program for this many devices in one group, of which lengths that are scattered are
     /// multiples; `None` for an op that the elements do not have.
     pub(crate) fn program(&self, devices: usize) -> Option<String> {
-        self.within(&[(0..devices).collect()])
+        self.written(&[(0..devices).collect()], None)
     }
 
-    /// The program for devices in groups of one size.
+    /// The program for devices in groups of one size, as a part of a graph: nobody divides sums
+    /// there afterwards, so means are divided here.
     pub(super) fn within(&self, groups: &[Vec<usize>]) -> Option<String> {
+        self.written(groups, groups.first().map(Vec::len))
+    }
+
+    fn written(&self, groups: &[Vec<usize>], divisor: Option<usize>) -> Option<String> {
         let shares = groups.first().map_or(1, Vec::len).max(1);
         match self {
             Self::AllReduce(op, vector) => {
@@ -37,6 +42,7 @@ impl Collective {
                     groups,
                     of: vector.len,
                     keep: Keep::All,
+                    divisor,
                 };
                 reduction(*op, *vector, parts)
             }
@@ -45,6 +51,7 @@ impl Collective {
                     groups,
                     of: vector.len / shares,
                     keep: Keep::Own,
+                    divisor,
                 };
                 reduction(*op, *vector, parts)
             }
@@ -106,6 +113,8 @@ struct Parts<'a> {
     /// Elements of the result.
     of: usize,
     keep: Keep,
+    /// What makes a mean of sums; none where they are divided later.
+    divisor: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -118,23 +127,34 @@ fn reduction(op: ReduceOp, vector: Vector, parts: Parts<'_>) -> Option<String> {
     if !op.supports(vector.element) {
         return None;
     }
-    let result = Vector {
+    let divisor = parts.divisor.filter(|_| op == ReduceOp::Mean);
+    let reduced = Vector {
         element: match op {
             ReduceOp::Mean => computed_in(vector.element),
             _ => vector.element,
         },
         len: parts.of,
     };
+    let result = match divisor {
+        Some(_) => Vector {
+            len: parts.of,
+            ..vector
+        },
+        None => reduced,
+    };
     // What is dealt out stays as it was.
     let mut main = match parts.keep == Keep::All && result == vector {
         true => Function::in_place(&[vector.into()]),
         false => Function::new(&[vector.into()]),
     };
-    let reduced = match is_native(op, vector.element) {
-        true => native(&mut main, op, vector, parts, result),
+    let value = match is_native(op, vector.element) {
+        true => native(&mut main, op, vector, parts, reduced),
         false => fold(&mut main, op, vector, parts)?,
     };
-    let finished = one_nan(&mut main, &reduced, result.into());
+    let finished = match divisor {
+        Some(divisor) => mean(&mut main, &value, result.into(), divisor),
+        None => one_nan(&mut main, &value, result.into()),
+    };
     Some(main.finish(&finished, result.into()))
 }
 

@@ -19,6 +19,12 @@ pub(super) fn conversion(vector: Vector, to: ElementType) -> String {
         (None, Some(ends)) if vector.element.is_float() => {
             truncated(&mut main, "%arg0", kind, to, ends)
         }
+        _ if computed_in(to) != to && vector.element != to => {
+            let odd = within_f32(&mut main, "%arg0", kind);
+            let single = kind.of(computed_in(to));
+            let value = convert(&mut main, &odd, kind, single);
+            convert(&mut main, &value, single, kind.of(to))
+        }
         _ => convert(&mut main, "%arg0", kind, kind.of(to)),
     };
     main.finish(&value, kind.of(to))
@@ -128,6 +134,50 @@ fn truncated(main: &mut Function, value: &str, kind: Type, to: ElementType, ends
     select(main, &none, &zero, &result, whole)
 }
 
+/// Numbers of 32 and 64 bits as some that `f32` has, from which shorter floats are rounded as from
+/// the numbers themselves: compilers round them to `f32` first, and what was rounded twice may not
+/// be the nearest.
+fn within_f32(main: &mut Function, value: &str, kind: Type) -> String {
+    let element = kind.element();
+    if element == ElementType::F64 {
+        let bits = kind.of(ElementType::U64);
+        let value = main.value("bitcast_convert", &[(value, kind)], "", bits);
+        let odd = odd(main, &value, bits, 29);
+        return main.value("bitcast_convert", &[(odd.as_str(), bits)], "", kind);
+    }
+    let mut value = value.to_owned();
+    let Some(own) = Ends::of(element) else {
+        return value;
+    };
+    // What is left fits the 24 bits of f32; bf16 needs 10 of them: its own 8, and 2 to round by.
+    for dropped in [15, 30, 45] {
+        let end = 1 << (dropped + 9);
+        let (least, most) = (-end, end);
+        let Some(ends) = own.within(Ends { least, most }) else {
+            break;
+        };
+        let inside = clamped(main, &value, kind, Some(ends));
+        let beyond = compared(main, "NE", order(element), kind, [&value, &inside]);
+        let odd = odd(main, &value, kind, dropped);
+        value = select(main, &beyond, &odd, &value, kind);
+    }
+    value
+}
+
+/// Without the lowest bits, of which the last one that stays is set if any of them was.
+fn odd(main: &mut Function, value: &str, kind: Type, dropped: u32) -> String {
+    let lowest = main.constant(&((1_u64 << dropped) - 1).to_string(), kind);
+    let mut of = |op: &str, left: &str, right: &str| {
+        let operands = [(left, kind), (right, kind)];
+        main.value(op, &operands, "", kind)
+    };
+    let low = of("and", value, &lowest);
+    let carry = of("add", &low, &lowest);
+    let set = of("or", value, &carry);
+    let all = of("or", &set, &lowest);
+    of("xor", &all, &lowest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +197,27 @@ mod tests {
         assert!(narrow.contains("\"stablehlo.clamp\""), "{narrow}");
         let wide = program(ElementType::U8, ElementType::I32);
         assert!(!wide.contains("clamp"), "{wide}");
+    }
+
+    #[test]
+    fn what_f32_does_not_have_is_made_odd_before_it_becomes_shorter() {
+        use ElementType as E;
+        for (from, times) in [
+            (E::F64, 1),
+            (E::I32, 1),
+            (E::U32, 1),
+            (E::I64, 3),
+            (E::U64, 3),
+            (E::F32, 0),
+            (E::U16, 0),
+        ] {
+            let text = program(from, E::Bf16);
+            assert_eq!(text.matches("stablehlo.xor").count(), times, "{text}");
+            assert!(
+                text.contains("-> tensor<6xf32>") || from == E::F32,
+                "{text}"
+            );
+        }
     }
 
     #[test]

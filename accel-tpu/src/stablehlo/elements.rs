@@ -78,19 +78,40 @@ pub(crate) const fn divided_in(element: ElementType) -> ElementType {
 pub(super) fn division(vector: Vector) -> String {
     let kind = Type::from(vector);
     let sums = kind.of(computed_in(vector.element));
-    let wide = kind.of(divided_in(vector.element));
     let arguments = [sums, Type::Scalar(divided_in(vector.element))];
     let mut main = match sums == kind {
         true => Function::in_place(&arguments),
         false => Function::new(&arguments),
     };
-    let by = main.broadcast("%arg1", wide);
-    let values = convert(&mut main, "%arg0", sums, wide);
+    let divided = divided(&mut main, "%arg0", kind, "%arg1");
+    main.finish(&divided, kind)
+}
+
+/// Sums divided by a number that is known here.
+pub(super) fn mean(main: &mut Function, sums: &str, kind: Type, number: usize) -> String {
+    let scalar = Type::Scalar(divided_in(kind.element()));
+    let number = match scalar.element().is_float() {
+        true => format!("{number}.0"),
+        false => number.to_string(),
+    };
+    let number = main.constant(&number, scalar);
+    // The compiler is not to know it: it would multiply by the inverse.
+    let operand = [(number.as_str(), scalar)];
+    let hidden = main.value("optimization_barrier", &operand, "", scalar);
+    divided(main, sums, kind, &hidden)
+}
+
+/// Sums, of the type that they were computed in, divided by a scalar of the type that
+/// [`divided_in`] says.
+fn divided(main: &mut Function, sums: &str, kind: Type, by: &str) -> String {
+    let element = kind.element();
+    let wide = kind.of(divided_in(element));
+    let by = main.broadcast(by, wide);
+    let values = convert(main, sums, kind.of(computed_in(element)), wide);
     let operands = [(values.as_str(), wide), (by.as_str(), wide)];
     let divided = main.value("divide", &operands, "", wide);
-    let divided = convert(&mut main, &divided, wide, kind);
-    let divided = one_nan(&mut main, &divided, kind);
-    main.finish(&divided, kind)
+    let divided = convert(main, &divided, wide, kind);
+    one_nan(main, &divided, kind)
 }
 
 pub(super) fn convert(main: &mut Function, value: &str, from: Type, to: Type) -> String {

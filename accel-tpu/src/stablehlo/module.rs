@@ -286,7 +286,7 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use meshwork_accel::{Loop, LoopResult, Pairwise, PerDevice, Pointwise, Region};
+    use meshwork_accel::{Loop, LoopResult, Pairwise, PerDevice, Pointwise, ReduceOp, Region};
 
     use super::*;
 
@@ -329,6 +329,29 @@ mod tests {
             let text = module(&graph).unwrap();
             assert_eq!(text.matches("dense<[0, 2]>").count(), tables, "{text}");
             assert_eq!(text.matches("replica_id").count(), tables, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mean_over_devices_is_divided_and_has_the_type_of_its_elements() {
+        let groups = || vec![vec![0, 2], vec![1, 3]];
+        for (op, len) in [
+            (GraphOp::AllReduce(ReduceOp::Mean, groups()), 6),
+            (GraphOp::ReduceScatter(ReduceOp::Mean, groups()), 3),
+        ] {
+            for (element, name, divisor) in [
+                (ElementType::F16, "f16", "dense<2.0> : tensor<f32>"),
+                (ElementType::I8, "i8", "dense<2> : tensor<i64>"),
+            ] {
+                let mut graph = Graph::new(4, vec![Vector { element, len: 6 }]);
+                let mean = graph.add(op.clone(), &[0], "mean").unwrap();
+                graph.output(mean).unwrap();
+                let text = module(&graph).unwrap();
+                assert!(text.contains(divisor), "{text}");
+                assert_eq!(text.matches("stablehlo.divide").count(), 1, "{text}");
+                let made = format!("(%arg0: tensor<6x{name}>) -> tensor<{len}x{name}> {{");
+                assert!(text.contains(&made), "{text}");
+            }
         }
     }
 

@@ -129,3 +129,65 @@ unsafe extern "C" fn ring(error: *mut PJRT_Error, bell: *mut c_void) {
     *bell.rung.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     bell.ringing.notify_all();
 }
+
+#[cfg(test)]
+mod stub {
+    use std::ptr;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// Who waits for the end of an event.
+    pub(crate) struct Bell(PJRT_Event_OnReady_Args);
+
+    // SAFETY: the end may be told from any thread.
+    unsafe impl Send for Bell {}
+
+    impl Bell {
+        /// Tells that the work has ended well.
+        pub(crate) fn ring(self) {
+            let ring = self.0.callback.expect("whoever waits names one");
+            // SAFETY: each is rung once, and null is no error.
+            unsafe { ring(ptr::null_mut(), self.0.user_arg) };
+        }
+    }
+
+    impl Event {
+        /// One of no plugin, whose work has not ended, and who waits for it.
+        pub(crate) fn stub() -> (Self, Receiver<Bell>) {
+            // SAFETY: the table is made of numbers and optional functions.
+            let mut api: PJRT_Api = unsafe { std::mem::zeroed() };
+            api.PJRT_Event_IsReady = Some(is_ready);
+            api.PJRT_Event_OnReady = Some(on_ready);
+            api.PJRT_Event_Destroy = Some(destroy);
+            let (waiting, bells) = channel::<Bell>();
+            let raw = Box::into_raw(Box::new(waiting)).cast();
+            // SAFETY: the event is new, and only `destroy` frees it.
+            let event = unsafe { Self::take(&Plugin::of(api), "stub", raw) };
+            (event.expect("it is not null"), bells)
+        }
+    }
+
+    /// It has not: arguments are all zero.
+    unsafe extern "C" fn is_ready(_: *mut PJRT_Event_IsReady_Args) -> *mut PJRT_Error {
+        ptr::null_mut()
+    }
+
+    unsafe extern "C" fn on_ready(args: *mut PJRT_Event_OnReady_Args) -> *mut PJRT_Error {
+        // SAFETY: the caller gives arguments that are its own.
+        let args = unsafe { *args };
+        // SAFETY: the event is one of `stub`, and alive.
+        let waiting = unsafe { &*args.event.cast::<Sender<Bell>>() };
+        // Without a test that asks for it, it does not end.
+        let _ = waiting.send(Bell(args));
+        ptr::null_mut()
+    }
+
+    unsafe extern "C" fn destroy(args: *mut PJRT_Event_Destroy_Args) -> *mut PJRT_Error {
+        // SAFETY: the caller gives arguments that are its own.
+        let event = unsafe { (*args).event };
+        // SAFETY: the event is one of `stub`, and nobody has it after this.
+        drop(unsafe { Box::from_raw(event.cast::<Sender<Bell>>()) });
+        ptr::null_mut()
+    }
+}

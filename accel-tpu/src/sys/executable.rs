@@ -20,10 +20,11 @@ use crate::Error;
 #[derive(Debug)]
 pub struct Executable {
     handle: Handle<PJRT_LoadedExecutable>,
-    client: PjrtClient,
     program: PjrtProgram,
     outputs: usize,
     devices: Vec<usize>,
+    /// The last field: fields are dropped in their order, and both objects are the client's.
+    client: PjrtClient,
 }
 
 /// The outputs of a run, which may still be being computed.
@@ -76,8 +77,8 @@ impl Executable {
             outputs: program.outputs()?,
             devices: devices_of(client, &handle)?,
             handle,
-            client: client.clone(),
             program,
+            client: client.clone(),
         })
     }
 
@@ -270,5 +271,70 @@ fn options(kept: &[i64]) -> PJRT_ExecuteOptions {
         num_tasks: 0,
         task_ids: ptr::null_mut(),
         incarnation_ids: ptr::null_mut(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+    use std::sync::Mutex;
+
+    use super::super::api::Plugin;
+    use super::*;
+
+    /// What has been destroyed, in order.
+    static DESTROYED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+
+    unsafe extern "C" fn succeed<A: Args>(_: *mut A) -> *mut PJRT_Error {
+        ptr::null_mut()
+    }
+
+    unsafe extern "C" fn destroy<A: Args>(_: *mut A) -> *mut PJRT_Error {
+        DESTROYED.lock().unwrap().push(A::FUNCTION);
+        ptr::null_mut()
+    }
+
+    unsafe extern "C" fn client(args: *mut PJRT_Client_Create_Args) -> *mut PJRT_Error {
+        // SAFETY: the caller gives arguments that are its own.
+        unsafe { &mut *args }.client = NonNull::dangling().as_ptr();
+        ptr::null_mut()
+    }
+
+    unsafe extern "C" fn program(
+        args: *mut PJRT_LoadedExecutable_GetExecutable_Args,
+    ) -> *mut PJRT_Error {
+        // SAFETY: as above.
+        unsafe { &mut *args }.executable = NonNull::dangling().as_ptr();
+        ptr::null_mut()
+    }
+
+    #[test]
+    fn a_client_is_destroyed_after_its_executable_and_program() {
+        // SAFETY: the table is made of numbers and optional functions.
+        let mut api: PJRT_Api = unsafe { std::mem::zeroed() };
+        api.PJRT_Client_Create = Some(client);
+        api.PJRT_Client_PlatformName = Some(succeed::<PJRT_Client_PlatformName_Args>);
+        api.PJRT_Client_PlatformVersion = Some(succeed::<PJRT_Client_PlatformVersion_Args>);
+        api.PJRT_Client_ProcessIndex = Some(succeed::<PJRT_Client_ProcessIndex_Args>);
+        api.PJRT_Client_AddressableDevices = Some(succeed::<PJRT_Client_AddressableDevices_Args>);
+        api.PJRT_LoadedExecutable_GetExecutable = Some(program);
+        api.PJRT_Executable_NumOutputs = Some(succeed::<PJRT_Executable_NumOutputs_Args>);
+        api.PJRT_LoadedExecutable_AddressableDevices =
+            Some(succeed::<PJRT_LoadedExecutable_AddressableDevices_Args>);
+        api.PJRT_LoadedExecutable_Destroy = Some(destroy::<PJRT_LoadedExecutable_Destroy_Args>);
+        api.PJRT_Executable_Destroy = Some(destroy::<PJRT_Executable_Destroy_Args>);
+        api.PJRT_Client_Destroy = Some(destroy::<PJRT_Client_Destroy_Args>);
+        let client = PjrtClient::new(&Plugin::of(api), &[]).unwrap();
+        let raw = NonNull::dangling().as_ptr();
+        // SAFETY: the functions above look at no object.
+        let executable = unsafe { Executable::take(&client, "stub", raw) }.unwrap();
+        drop(client);
+        drop(executable);
+        let order = [
+            "PJRT_LoadedExecutable_Destroy",
+            "PJRT_Executable_Destroy",
+            "PJRT_Client_Destroy",
+        ];
+        assert_eq!(*DESTROYED.lock().unwrap(), order);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::bench::Bench;
 use super::values::{Sample, same, samples};
-use super::violation::{Found, Violation, refused};
+use super::violation::{Found, UNCOUNTED, Violation, refused, refused_uncounted};
 use crate::{Arrange, Arrangement, Error, Fold, ReduceOp, Reduction, Region};
 
 pub(super) fn arrange<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
@@ -81,9 +81,12 @@ fn axes<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {
         bench.holds(&made, &expected.collect::<Vec<_>>())?;
     }
     bench.holds(&buffer, &values)?;
-    let nothing = Arrangement::new(&[0, 3], &[0, 1], &[0, 3])?;
     let none = bench.with::<T>(&[])?;
-    bench.holds::<T>(&bench.accelerator.arrange(&none, &nothing)?, &[])
+    for long in [3, usize::MAX] {
+        let nothing = Arrangement::new(&[0, long], &[0, 1], &[0, long])?;
+        bench.holds::<T>(&bench.accelerator.arrange(&none, &nothing)?, &[])?;
+    }
+    Ok(())
 }
 
 /// Backends put elements that change places with their neighbours there in squares, the last of
@@ -175,5 +178,6 @@ fn folds<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result<(), Fo
     }
     let none = bench.with::<T>(&[])?;
     let folded = bench.accelerator.fold(op, [2, 0, 3], &none);
-    refused(folded.map(drop), &Error::NoSources { op })
+    refused(folded.map(drop), &Error::NoSources { op })?;
+    refused_uncounted(bench.accelerator.fold(op, UNCOUNTED, &none))
 }

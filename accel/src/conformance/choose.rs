@@ -4,7 +4,7 @@ use std::num::NonZeroIsize;
 
 use super::bench::Bench;
 use super::values::{Sample, samples};
-use super::violation::{Found, Violation, refused};
+use super::violation::{Found, UNCOUNTED, Violation, refused, refused_uncounted};
 use crate::{
     Arrange, Element, ElementType, Elementwise, Error, Fold, ReduceOp, Reduction, StridedRange,
     StridedSlice, convert_slice,
@@ -76,12 +76,22 @@ fn steps<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {
         }
         bench.holds(&made, &expected)?;
     }
+    let long = [0, usize::MAX];
+    let by = StridedSlice::new(&long, &long.map(StridedRange::all))?;
+    let none = bench.with::<T>(&[])?;
+    bench.holds::<T>(&bench.accelerator.step(&none, &by)?, &[])?;
     bench.holds(&buffer, &values)
 }
 
 fn takes<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {
     let indices = [2_i64, 0, -1, 3, 2, i64::MAX, 1];
-    for sizes in [[2, 3, 4], [1, 4, 1], [2, 0, 3], [0, 3, 2]] {
+    for sizes in [
+        [2, 3, 4],
+        [1, 4, 1],
+        [2, 0, 3],
+        [0, 3, 2],
+        [0, 3, usize::MAX],
+    ] {
         taken::<A, T, i64>(bench, sizes, &indices, &indices)?;
     }
     let narrow = [2_i8, 0, -1, 3, 2, i8::MAX, 1];
@@ -184,7 +194,14 @@ fn scans<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result<(), Fo
             return refused(scanned.map(drop), &unsupported);
         }
     };
-    for sizes in [[2, 5, 3], [1, 33, 1], [0, 5, 3], [2, 0, 3]] {
+    let [many, _, others] = UNCOUNTED;
+    for sizes in [
+        [2, 5, 3],
+        [1, 33, 1],
+        [0, 5, 3],
+        [2, 0, 3],
+        [0, many, others],
+    ] {
         let [outer, len, inner] = sizes;
         let one_or_none = |at: usize| match at * 7 % 5 {
             0..=2 => T::ONE,
@@ -202,7 +219,24 @@ fn scans<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result<(), Fo
         bench.holds(&bench.accelerator.scan(op, sizes, &buffer)?, &expected)?;
         bench.holds(&buffer, &values)?;
     }
-    Ok(())
+    let none = bench.with::<T>(&[])?;
+    refused_uncounted(bench.accelerator.scan(op, UNCOUNTED, &none))?;
+    large_totals::<A, T>(bench, op)
+}
+
+/// Of numbers of which 16-bit floats do not have all sums and products: each is rounded once.
+fn large_totals<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result<(), Found> {
+    let (number, totals): (T, Vec<T>) = match op {
+        ReduceOp::Sum => (T::ONE, (1..=3000).map(T::whole).collect()),
+        ReduceOp::Product => {
+            let powers = (1..=12).map(|times| T::whole(3_usize.pow(times)));
+            (T::whole(3), powers.collect())
+        }
+        _ => return Ok(()),
+    };
+    let buffer = bench.with(&vec![number; totals.len()])?;
+    let scanned = bench.accelerator.scan(op, [1, totals.len(), 1], &buffer)?;
+    bench.holds(&scanned, &totals)
 }
 
 fn refusals<A: Arrange>(bench: Bench<'_, A>) -> Result<(), Found> {
@@ -212,6 +246,8 @@ fn refusals<A: Arrange>(bench: Bench<'_, A>) -> Result<(), Found> {
     let lengths = Error::LengthMismatch { left, right };
     let taken = accelerator.take(&four, [1, 6, 1], &indices);
     refused(taken.map(drop), &lengths)?;
+    let none = bench.with::<u8>(&[])?;
+    refused_uncounted(accelerator.take(&none, UNCOUNTED, &indices))?;
     let (left, right) = (4, 5);
     let lengths = Error::LengthMismatch { left, right };
     let steps = StridedSlice::new(&[5], &[StridedRange::all(5)])?;

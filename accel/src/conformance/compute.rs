@@ -1,8 +1,13 @@
-//! Arithmetic on `f32`, against the same in `f64` on the host.
+//! Arithmetic on `f32`, against the same in `f64` on the host, and shorter floats that are scaled.
+
+use half::{bf16, f16};
 
 use super::bench::Bench;
 use super::violation::{Found, Violation, equal, refused};
-use crate::{ElementType, Elementwise, Error, Matmul, Pairwise, Pointwise, ProductShape};
+use crate::{
+    Element, ElementType, Elementwise, Error, Matmul, Pairwise, Pointwise, ProductShape,
+    convert_slice,
+};
 
 pub(super) fn elementwise<A: Elementwise>(bench: Bench<'_, A>) -> Result<(), Violation> {
     for op in Pointwise::ALL {
@@ -16,7 +21,10 @@ pub(super) fn elementwise<A: Elementwise>(bench: Bench<'_, A>) -> Result<(), Vio
         pairwise(bench, op).map_err(of)?;
     }
     let of = |found: Found| found.of("each element is multiplied by a number", String::new());
-    scaled(bench).map_err(of)?;
+    let found = scaled(bench);
+    let found = found.and_then(|()| short_scaled::<A, f16>(bench));
+    let found = found.and_then(|()| short_scaled::<A, bf16>(bench));
+    found.map_err(of)?;
     let of = |found: Found| found.of("arithmetic refuses what does not fit", String::new());
     arithmetic_refusals(bench).map_err(of)
 }
@@ -84,6 +92,28 @@ fn scaled<A: Elementwise>(bench: Bench<'_, A>) -> Result<(), Found> {
         let expected: Vec<f32> = values.iter().map(|value| value * 0.3).collect();
         let mut buffer = bench.with(&values)?;
         bench.accelerator.scale(&mut buffer, 0.3)?;
+        bench.holds(&buffer, &expected)?;
+    }
+    Ok(())
+}
+
+/// By numbers that 16-bit floats do not have, though they have products of them. Not every backend
+/// computes with such floats.
+fn short_scaled<A: Elementwise, T: Element>(bench: Bench<'_, A>) -> Result<(), Found> {
+    for (by, wide) in [
+        (70_000.0, [0.0_f32, 0.5, 3.0]),
+        (1e-8, [0.0, 30_000.0, -60_000.0]),
+    ] {
+        let (mut values, mut expected) = ([T::default(); 3], [T::default(); 3]);
+        let mut factors = wide;
+        convert_slice(&wide, &mut values)?;
+        convert_slice(&values, &mut factors)?;
+        convert_slice(&factors.map(|factor| factor * by), &mut expected)?;
+        let mut buffer = bench.with(&values)?;
+        match bench.accelerator.scale(&mut buffer, by) {
+            Err(Error::UnsupportedElement { .. } | Error::Unsupported { .. }) => return Ok(()),
+            scaled => scaled?,
+        }
         bench.holds(&buffer, &expected)?;
     }
     Ok(())

@@ -3,16 +3,11 @@
 use super::bench::Bench;
 use super::values::{Sample, samples};
 use super::violation::{Found, Violation, equal};
-use crate::{DeviceBuffer, Element, ElementTask, ElementType, Elementwise, convert_slice};
+use crate::{DeviceBuffer, Element, ElementTask, ElementType, Elementwise, Error, convert_slice};
 
 pub(super) fn all<A: Elementwise, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
     let mut values = samples::<T>(1, 200);
-    // Numbers near each other and near the ends of short types, which random ones are not.
-    let small = (0..300).map(|at: i32| f64::from(at) * 1.25 - 150.0);
-    let mut near = vec![T::default(); 300];
-    let small: Vec<f64> = small.collect();
-    let exact = convert_slice(&small, &mut near);
-    values.extend(near);
+    let exact = near::<T>().map(|near| values.extend(near));
     for element in ElementType::ALL {
         let made = exact.clone().map_err(Found::from);
         let made = made.and_then(|()| {
@@ -27,6 +22,23 @@ pub(super) fn all<A: Elementwise, T: Sample>(bench: Bench<'_, A>) -> Result<(), 
         })?;
     }
     Ok(())
+}
+
+/// Numbers near each other and near the ends of short types, which random ones are not, and some a
+/// little further from 0 than the middle between two floats of 16 bits, which they no longer are
+/// when they have been rounded to 32 bits.
+fn near<T: Sample>() -> Result<Vec<T>, Error> {
+    let small = (0..300).map(|at: i32| f64::from(at) * 1.25 - 150.0);
+    let little = f64::EPSILON * 4096.0;
+    let beyond = [256.0, 2048.0].map(|part| 1.0 + 1.0 / part + little);
+    let real: Vec<f64> = small.chain(beyond).collect();
+    let whole = [(1_i64 << 30) + (1 << 22) + 1, (1 << 62) + (1 << 54) + 1];
+    let whole = [whole, whole.map(|number| -number)].concat();
+    let mut all = vec![T::default(); real.len() + whole.len()];
+    let (of_real, of_whole) = all.split_at_mut(real.len());
+    convert_slice(&real, of_real)?;
+    convert_slice(&whole, of_whole)?;
+    Ok(all)
 }
 
 struct To<'a, A, T> {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::bench::Bench;
 use super::values::Sample;
-use super::violation::{Found, Violation, refused};
+use super::violation::{Found, UNCOUNTED, Violation, refused, refused_uncounted};
 use crate::{ElementType, Error, Fold, ReduceOp};
 
 pub(super) fn indices<A: Fold, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
@@ -47,7 +47,8 @@ fn firsts<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result<(), F
     refused(longer.map(drop), &lengths)?;
     let none = bench.with::<T>(&[])?;
     let empty = bench.accelerator.arg_reduce(op, [2, 0, 3], &none);
-    refused(empty.map(drop), &Error::NoSources { op })
+    refused(empty.map(drop), &Error::NoSources { op })?;
+    refused_uncounted(bench.accelerator.arg_reduce(op, UNCOUNTED, &none))
 }
 
 fn no_order<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result<(), Found> {

@@ -77,6 +77,16 @@ pub(super) fn refused<T>(answer: Result<T, Error>, expected: &Error) -> Result<(
     }
 }
 
+/// Sizes of three axes with more elements than can be counted: in as many bits as sizes have, their
+/// product is the length of an empty buffer.
+pub(super) const UNCOUNTED: [usize; 3] = [1 << (usize::BITS / 2), 1, 1 << (usize::BITS / 2)];
+
+/// That a call with those sizes was refused.
+pub(super) fn refused_uncounted<T>(answer: Result<T, Error>) -> Result<(), Found> {
+    let [rows, _, columns] = UNCOUNTED;
+    refused(answer, &Error::ShapeTooLarge { rows, columns })
+}
+
 /// That two values are equal.
 pub(super) fn equal<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Result<(), Found> {
     if found == expected {
