@@ -99,6 +99,12 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// A tensor cannot have this name in a safetensors file.
+    #[error("no tensor can be saved as {name:?}, under which files have their metadata: rename it")]
+    TensorName {
+        /// The name.
+        name: String,
+    },
     /// A block of a tensor cannot be in a file.
     #[error(
         "the bytes of {block} cannot be counted: elements take whole bytes, and all together fewer than 2^63"
@@ -112,6 +118,12 @@ pub enum Error {
     TensorForm {
         /// The file.
         path: PathBuf,
+    },
+    /// A generation is not there any more: those that came after it are kept.
+    #[error("{} was removed as later saves followed: read the last one instead", index.display())]
+    Removed {
+        /// Its index.
+        index: PathBuf,
     },
     /// No tensor of this name was saved.
     #[error("{} has no tensor {name}: is it of another model?", index.display())]

@@ -142,6 +142,9 @@ impl Snapshot {
     /// # Errors
     /// [`Error::CheckpointForm`] when the format cannot hold it.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        if self.arrays.contains_key(METADATA) || self.blobs.contains_key(METADATA) {
+            return Err(Error::CheckpointForm);
+        }
         let mut metadata: HashMap<String, String> = HashMap::new();
         metadata.insert(STEP.to_owned(), self.step.to_string());
         metadata.insert(CURSOR.to_owned(), self.cursor.to_string());
@@ -239,6 +242,8 @@ const STEP: &str = "meshwork.step";
 const CURSOR: &str = "meshwork.cursor";
 const HASH: &str = "meshwork.hash";
 const TEXT: &str = "text.";
+/// The name that the format has for what is no tensor.
+const METADATA: &str = "__metadata__";
 
 #[cfg(test)]
 mod tests {
@@ -313,6 +318,21 @@ mod tests {
         let array = snapshot(&[("w".to_owned(), vec![1.0])], "");
         assert_eq!(array.bytes("w"), None);
         assert_eq!(array.with_bytes("w", [7]), taken);
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_not_written() {
+        let none = Snapshot::new(1, Cursor::start());
+        let spec = VariableSpec::new(METADATA, &[1]).unwrap();
+        for taken in [
+            none.clone().with_array(&spec, &[1.0]),
+            none.clone().with_bytes(METADATA, [7]),
+        ] {
+            assert_eq!(taken.unwrap().to_bytes(), Err(Error::CheckpointForm));
+        }
+        // Texts have names of their own.
+        let text = none.with_text(METADATA, "7");
+        assert_eq!(Snapshot::from_bytes(&text.to_bytes().unwrap()), Ok(text));
     }
 
     #[test]

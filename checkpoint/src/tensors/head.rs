@@ -29,4 +29,4 @@ pub(super) fn head_of(
 const ALIGNMENT: usize = 8;
 
 /// The name that the format has for what is no tensor.
-const METADATA: &str = "__metadata__";
+pub(super) const METADATA: &str = "__metadata__";

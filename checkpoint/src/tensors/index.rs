@@ -7,6 +7,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::{Map, Value, json};
 
 use super::block::byte_count;
+use super::head::METADATA;
 use crate::Error;
 
 /// A tensor, without its elements.
@@ -87,8 +88,13 @@ impl TensorIndex {
     /// Adds a tensor.
     ///
     /// # Errors
-    /// [`Error::TensorTwice`]
+    /// [`Error::TensorName`], [`Error::TensorTwice`].
     pub fn insert(&mut self, name: &str, tensor: TensorInfo) -> Result<(), Error> {
+        if name == METADATA {
+            return Err(Error::TensorName {
+                name: name.to_owned(),
+            });
+        }
         match self.tensors.insert(name.to_owned(), tensor) {
             None => Ok(()),
             Some(_) => Err(Error::TensorTwice {

@@ -8,7 +8,7 @@ use twox_hash::XxHash3_64;
 
 use super::block::{Stored, byte_count, common, stored};
 use super::{Block, CHUNK, TensorIndex, TensorInfo};
-use crate::{Entry, Error, Generation, Opened, Series};
+use crate::{Entry, Error, FileDamage, Generation, Opened, Series};
 
 /// The tensors of a whole generation.
 #[derive(Debug)]
@@ -32,11 +32,11 @@ impl<'a> SavedTensors<'a> {
     /// Those of a generation; the heads of all of its files are read.
     ///
     /// # Errors
-    /// [`Error::TensorForm`] for one that is of something else, [`Error::Damaged`], and those of
-    /// [`Series::latest`].
+    /// [`Error::Removed`] for one that is not there any more, [`Error::TensorForm`] for one that is
+    /// of something else, [`Error::Damaged`], and those of [`Series::latest`].
     pub fn open(series: &'a Series, generation: Generation) -> Result<Self, Error> {
         let path = series.index_path(generation);
-        let found = series.index(generation)?;
+        let found = series.index(generation).map_err(removed)?;
         let form = |path| Error::TensorForm { path };
         let index = TensorIndex::from_bytes(found.body()).ok_or_else(|| form(path.clone()))?;
         let lengths = found.files().iter().map(Entry::length);
@@ -49,7 +49,10 @@ impl<'a> SavedTensors<'a> {
             // Open no longer than it is read: there may be more files than a process may have open.
             let opened = series.open(generation, entry)?;
             let all = stored(opened.head(), opened.length(), &index);
-            for stored in all.ok_or_else(|| form(opened.path().to_owned()))? {
+            let mut all = all.ok_or_else(|| form(opened.path().to_owned()))?;
+            // A head has them in no order.
+            all.sort_by_cached_key(|stored| ends(stored.block.region()));
+            for stored in all {
                 let of_tensor = blocks.entry(stored.block.tensor().to_owned()).or_default();
                 of_tensor.push(InFile { file, stored });
             }
@@ -80,7 +83,8 @@ impl<'a> SavedTensors<'a> {
         })
     }
 
-    /// The blocks in a file of the generation, in the order of names.
+    /// The blocks in a file of the generation, in the order of names, and those of a tensor in that
+    /// of their indices.
     pub fn blocks(&self, entry: &Entry) -> impl Iterator<Item = &Block> {
         let all = self.blocks.values().flatten();
         let in_file = all.filter(move |one| self.files.get(one.file) == Some(entry));
@@ -135,6 +139,23 @@ impl<'a> SavedTensors<'a> {
     fn index_path(&self) -> PathBuf {
         self.series.index_path(self.generation)
     }
+}
+
+/// A generation without an index is none.
+fn removed(error: Error) -> Error {
+    match error {
+        Error::Damaged {
+            path: index,
+            damage: FileDamage::Missing,
+        } => Error::Removed { index },
+        error => error,
+    }
+}
+
+/// What regions are sorted by.
+fn ends(region: &[Range<usize>]) -> Vec<[usize; 2]> {
+    let ends = region.iter().map(|range| [range.start, range.end]);
+    ends.collect()
 }
 
 /// Bytes that follow each other in two blocks.

@@ -159,6 +159,31 @@ fn files_are_safetensors_files_and_have_the_same_bytes_each_time() {
 }
 
 #[test]
+fn blocks_are_told_in_the_order_of_their_indices() {
+    let folder = tempfile::tempdir().unwrap();
+    let series = Series::new(folder.path(), "ck");
+    let regions: Vec<_> = (0..24).map(|row| vec![row..row + 1, 0..2]).collect();
+    let mut mixed = regions.clone();
+    mixed.rotate_left(7);
+    let generation = save(&series, &[24, 2], &[mixed]);
+    let entry = series.index(generation).unwrap().files()[0].clone();
+    let saved = SavedTensors::open(&series, generation).unwrap();
+    let found: Vec<_> = saved.blocks(&entry).map(Block::region).collect();
+    assert_eq!(found, regions);
+}
+
+#[test]
+fn a_generation_that_later_ones_have_replaced_is_said_to_be_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let series = Series::new(folder.path(), "ck");
+    let [old, new] = [(); 2].map(|()| save(&series, &[2, 1], &[vec![vec![0..2, 0..1]]]));
+    series.retain(std::num::NonZeroUsize::MIN, new).unwrap();
+    let index = series.index_path(old);
+    let gone = read(&series, old, &[0..2, 0..1]);
+    assert_eq!(gone, Err(Error::Removed { index }));
+}
+
+#[test]
 fn chunks_are_checked_only_where_they_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let series = Series::new(folder.path(), "ck");
@@ -272,6 +297,10 @@ fn names_come_once_and_are_whatever_they_are() {
     let name = "t".to_owned();
     let twice = all.insert("t", TensorInfo::new(Dtype::BF16, []));
     assert_eq!(twice, Err(Error::TensorTwice { name }));
+    // A merged file would have two of that name.
+    let name = "__metadata__".to_owned();
+    let refused = all.insert(&name, TensorInfo::new(Dtype::BF16, []));
+    assert_eq!(refused, Err(Error::TensorName { name }));
     let odd = "a@0:1 \" ö";
     all.insert(odd, TensorInfo::new(Dtype::F8_E4M3, []))
         .unwrap();
