@@ -67,15 +67,44 @@ impl Context {
         self.save_in(&Series::at(prefix)?, tensors)
     }
 
-    /// Reads a tensor into a layout. Each client reads the parts that its devices hold; if the mesh
-    /// has devices of several, all of them call it, and the first says which save it is.
+    /// The last save whose files are all there, to read several tensors of: all are of that one,
+    /// whatever is saved to the prefix meanwhile. All clients call it, and the first says which it
+    /// is. Once two more have followed it, its files are gone, and nothing more is read of it.
     ///
-    /// It is of the last save whose files are all there. Those of a later one may since have been
-    /// cut short, exchanged or removed: then [`passed_over`](Self::passed_over) names them.
+    /// Files of a later save may since have been cut short, exchanged or removed: then
+    /// [`passed_over`](Self::passed_over) names them.
+    ///
+    /// ```
+    /// # use meshwork_core::{Client, Mesh};
+    /// # use meshwork_dtensor::{Context, Error};
+    /// # use meshwork_layout::Layout;
+    /// # let context = Context::alone(Client::new("localhost", 0, 1)?);
+    /// # let rows = Layout::batch_sharded(&Mesh::new([("x", 2)])?, "x", 1)?;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let prefix = folder.path().join("last");
+    /// let [weights, bias] = [1.0, 2.0].map(|number| context.full(&[4], &rows, number).unwrap());
+    /// context.save(&prefix, &[("weights", &weights), ("bias", &bias)])?;
+    /// let saved = context.saved(&prefix)?;
+    /// context.save(&prefix, &[("weights", &bias), ("bias", &weights)])?; // meanwhile
+    /// assert_eq!(saved.restore::<f64>("weights", &rows)?.to_host()?[[0]], 1.0);
+    /// assert_eq!(saved.restore::<f64>("bias", &rows)?.to_host()?[[0]], 2.0);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
-    /// [`Error::NoCheckpoint`]; [`Error::Checkpoint`] for files that are damaged, or have no such
-    /// tensor; [`Error::SavedElement`]; and those of [`copy_to_mesh`](Self::copy_to_mesh).
+    /// [`Error::NoCheckpoint`], and [`Error::Checkpoint`] for a file that is there and cannot be
+    /// read.
+    #[track_caller]
+    pub fn saved(&self, prefix: &Path) -> Result<Saved, Error> {
+        self.saved_in(Series::at(prefix)?)
+    }
+
+    /// Reads a tensor of the last save into a layout, as [`Saved::restore`] does. If the mesh has
+    /// devices of several clients, all of them call it, and the first says which save it is. Two
+    /// calls may read of two saves: [`saved`](Self::saved) is for several tensors.
+    ///
+    /// # Errors
+    /// Those of [`saved`](Self::saved) and of [`Saved::restore`].
     #[track_caller]
     #[doc(alias = "name_based_restore")]
     pub fn restore<T: Scalar>(
@@ -84,7 +113,7 @@ impl Context {
         name: &str,
         layout: &Layout,
     ) -> Result<DTensor<T>, Error> {
-        self.restore_from(&Series::at(prefix)?, name, layout)
+        self.restore_from(Series::at(prefix)?, name, layout)
     }
 
     /// Saves to a prefix that came after the one which is restored from it, with a damaged file of
@@ -148,38 +177,32 @@ impl Context {
     #[track_caller]
     fn restore_from<T: Scalar>(
         &self,
-        series: &Series,
+        series: Series,
         name: &str,
         layout: &Layout,
     ) -> Result<DTensor<T>, Error> {
-        let device_placement = self.device_placement(layout.mesh())?;
-        let generation = match device_placement.are_shared() {
-            false => latest(series)?,
-            true => {
-                let found = match self.index() {
-                    0 => latest(series).map(|generation| generation.to_string()),
-                    _ => Ok(String::new()),
-                };
-                self.all_tell(found)?[0].parse()?
-            }
+        let saved = match self.device_placement(layout.mesh())?.are_shared() {
+            true => self.saved_in(series)?,
+            false => self.of_generation(latest(&series)?, series),
         };
-        let read = Reader::open(series, generation, name).and_then(|reader| {
-            let blocks = reader.blocks::<T>(layout, device_placement.local())?;
-            Ok((Shape::from(reader.shape()), blocks))
-        });
-        if device_placement.are_shared() {
-            let outcome = read.as_ref().map(|_| String::new());
-            self.all_tell(outcome.map_err(Error::clone))?;
-        }
-        let (shape, blocks) = read?;
-        let placed = |layout| TensorLayout::new(shape.iter().copied(), layout);
-        match layout.reduction() {
-            None => DTensor::of(self, placed(layout.clone())?, blocks),
-            // Whole first, then as terms.
-            Some(_) => {
-                let whole = Layout::new(layout.specs().cloned(), layout.mesh())?;
-                DTensor::of(self, placed(whole)?, blocks)?.relayout(layout)
-            }
+        saved.restore(name, layout)
+    }
+
+    #[track_caller]
+    fn saved_in(&self, series: Series) -> Result<Saved, Error> {
+        let found = match self.index() {
+            0 => latest(&series).map(|generation| generation.to_string()),
+            _ => Ok(String::new()),
+        };
+        let generation = self.all_tell(found)?[0].parse()?;
+        Ok(self.of_generation(generation, series))
+    }
+
+    fn of_generation(&self, generation: Generation, series: Series) -> Saved {
+        Saved {
+            context: self.clone(),
+            series,
+            generation,
         }
     }
 
@@ -200,6 +223,47 @@ impl Context {
             }
         };
         (0..).zip(told).map(text).collect()
+    }
+}
+
+/// One save, whose tensors are read one by one; see [`Context::saved`].
+#[derive(Clone, Debug)]
+pub struct Saved {
+    context: Context,
+    series: Series,
+    generation: Generation,
+}
+
+impl Saved {
+    /// Reads a tensor into a layout. Each client reads the parts that its devices hold; if the mesh
+    /// has devices of several, all of them call it.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] for a save that is not there any more, files that are damaged, or have
+    /// no such tensor; [`Error::SavedElement`]; and those of
+    /// [`copy_to_mesh`](Context::copy_to_mesh).
+    #[track_caller]
+    pub fn restore<T: Scalar>(&self, name: &str, layout: &Layout) -> Result<DTensor<T>, Error> {
+        let context = &self.context;
+        let device_placement = context.device_placement(layout.mesh())?;
+        let read = Reader::open(&self.series, self.generation, name).and_then(|reader| {
+            let blocks = reader.blocks::<T>(layout, device_placement.local())?;
+            Ok((Shape::from(reader.shape()), blocks))
+        });
+        if device_placement.are_shared() {
+            let outcome = read.as_ref().map(|_| String::new());
+            context.all_tell(outcome.map_err(Error::clone))?;
+        }
+        let (shape, blocks) = read?;
+        let placed = |layout| TensorLayout::new(shape.iter().copied(), layout);
+        match layout.reduction() {
+            None => DTensor::of(context, placed(layout.clone())?, blocks),
+            // Whole first, then as terms.
+            Some(_) => {
+                let whole = Layout::new(layout.specs().cloned(), layout.mesh())?;
+                DTensor::of(context, placed(whole)?, blocks)?.relayout(layout)
+            }
+        }
     }
 }
 

@@ -14,8 +14,9 @@ mod tensors;
 mod variables;
 
 pub use scan::{repeat, scan};
-use tensors::Fixed;
+use tensors::{Fixed, differing};
 pub use tensors::{HostValue, Tensors};
+use variables::Shown;
 pub use variables::{Variable, VariableSet};
 
 /// A tensor of any elements, for traits that others can see.
@@ -53,14 +54,16 @@ pub struct Compiled<S, I, O, F> {
 struct Arguments {
     /// Variables, then inputs.
     tensors: Vec<Described>,
+    /// The lengths of vectors of variables and of inputs, which say where each begins, and values
+    /// of the host among the inputs.
     values: Vec<Arc<dyn Fixed>>,
 }
 
 impl PartialEq for Arguments {
     fn eq(&self, other: &Self) -> bool {
-        let mut both = self.values.iter().zip(&other.values);
-        let as_many = self.values.len() == other.values.len();
-        self.tensors == other.tensors && as_many && both.all(|(own, other)| own.is(&**other))
+        self.tensors == other.tensors
+            && self.values.len() == other.values.len()
+            && differing(&self.values, &other.values).is_none()
     }
 }
 
@@ -77,8 +80,9 @@ struct Specialised<O> {
 /// Compiles a step: a function that reads variables, assigns to them, and returns tensors.
 ///
 /// The first call carries the function out as it stands, and traces it: what it does with its
-/// variables and inputs becomes a [`Program`]. Later calls with the same shapes, layouts and types
-/// carry out that program, in fewer and cheaper steps, and not the function; others trace it anew.
+/// variables and inputs becomes a [`Program`]. Later calls with the same shapes, layouts, types and
+/// lengths of vectors carry out that program, in fewer and cheaper steps, and not the function;
+/// others trace it anew.
 ///
 /// A tensor that is neither a variable nor an input is a constant of the program, random numbers
 /// included, and so is a value of the host, but for a [`HostValue`] among the inputs. Looking at
@@ -134,11 +138,11 @@ where
     /// The same function, of which at most so many programs are kept, one at least: the one that
     /// was not used for longest goes first, and a warning tells how many there have been.
     #[must_use]
-    pub fn keep(self, most: usize) -> Self {
-        Self {
-            most: most.max(1),
-            ..self
-        }
+    pub fn keep(mut self, most: usize) -> Self {
+        self.most = most.max(1);
+        let surplus = self.known.len().saturating_sub(self.most);
+        self.known.drain(..surplus);
+        self
     }
 
     /// Calls the function. All clients call it, with arguments that lie alike. With tensors that a
@@ -150,16 +154,15 @@ where
     /// they were.
     #[track_caller]
     pub fn call(&mut self, variables: &mut S, inputs: &I) -> Result<O, Error> {
-        let given: Vec<AnyTensor> = variables::values(variables)
-            .into_iter()
-            .chain(listed(inputs))
-            .collect();
+        let Shown { values, lengths } = variables::shown(variables);
+        let values = values.into_iter().map(|value| value.0);
+        let given: Vec<AnyTensor> = values.chain(listed(inputs)).collect();
         if given.iter().any(|tensor| tensor.trace().is_recorded()) {
             return (self.function)(variables, inputs);
         }
         let arguments = Arguments {
             tensors: given.iter().map(Described::of).collect(),
-            values: inputs.fixed(),
+            values: lengths.into_iter().chain(inputs.fixed()).collect(),
         };
         let known = self.known.iter().position(|one| one.arguments == arguments);
         let Some(known) = known else {
@@ -230,7 +233,7 @@ where
         self.traces += 1;
         if self.known.len() == self.most {
             self.known.remove(0);
-            self.warn(&arguments.tensors[before.len()..], &arguments.values);
+            self.warn(&arguments.tensors[before.len()..], &inputs.fixed());
         }
         self.known.push(Specialised {
             arguments,
@@ -250,7 +253,7 @@ where
             let inputs = inputs.iter().map(ToString::to_string).chain(values);
             let inputs = inputs.collect::<Vec<String>>().join(", ");
             tracing::warn!(
-                "{function} was traced {traces} times, as shapes, layouts or values of its \
+                "{function} was traced {traces} times, as shapes, layouts, lengths or values of its \
                  arguments changed, and {most} programs are kept: give batches one shape, or keep more \
                  (Compiled::keep); the last inputs are {inputs}"
             );
@@ -260,6 +263,9 @@ where
     /// The program for arguments like these, which are not looked at, and stay as they are: the
     /// function is called with tensors without elements, and nothing is computed. It is for devices
     /// that are not there, see [`Program::graph`]; a [`call`](Self::call) traces for itself.
+    ///
+    /// Other than in a call, a tensor that the function captures goes with none that it is given:
+    /// pass it as an input, or make it by the [context](crate::DTensor::context) of one.
     ///
     /// ```
     /// # use meshwork_core::{Client, CreateMesh};
@@ -276,8 +282,9 @@ where
     /// ```
     ///
     /// # Errors
-    /// Those of [`call`](Self::call), [`Error::NotHere`] without any argument, and
-    /// [`Error::NotOneGraph`] for one whose shards differ in size.
+    /// Those of [`call`](Self::call), [`Error::NotHere`] without any argument,
+    /// [`Error::NotOneGraph`] for one whose shards differ in size, and [`Error::NotGiven`] where
+    /// the function computes with a tensor that it captures.
     #[track_caller]
     pub fn lower(&mut self, variables: &mut S, inputs: &I) -> Result<Program, Error> {
         let before = variables::values(variables);
@@ -293,7 +300,12 @@ where
         recording.close();
         let mut outputs = variables::values(variables);
         variables::replace(variables, &mut before.into_iter())?;
-        outputs.extend(listed(&returned?));
+        let returned = returned.map_err(|error| match error {
+            // All that it was given is of one context.
+            Error::OtherContext => Error::NotGiven,
+            error => error,
+        })?;
+        outputs.extend(listed(&returned));
         traced(&recording, &given, &outputs)
     }
 
@@ -303,8 +315,8 @@ where
         self.known.last().map(|known| &known.program)
     }
 
-    /// How often the function has been traced: as often as it was called with other shapes, layouts
-    /// or values. A number that grows says that shapes change from call to call.
+    /// How often the function has been traced: as often as it was called with other shapes,
+    /// layouts, lengths or values. A number that grows says that shapes change from call to call.
     #[must_use]
     pub fn traces(&self) -> usize {
         self.traces

@@ -1,7 +1,6 @@
-//! `Error` of this crate. After `Group` and `ClientsDisagree` the clients have to start anew; after
-//! any other, tensors, variables and the context are as they were.
+//! `Error` of this crate, and what is left after one.
 
-use std::fmt::{self, Display};
+use std::fmt;
 use std::path::PathBuf;
 
 use meshwork_accel::ElementType;
@@ -13,14 +12,18 @@ use crate::DeviceType;
 
 mod apart;
 mod disagreement;
+mod from;
+mod passed;
 
 pub use apart::Apart;
 pub use disagreement::{ClientStatement, Subject};
+use passed::Passed;
 
 /// Errors of tensors on a mesh.
 ///
-/// After [`Error::Group`] and [`Error::ClientsDisagree`] the clients no longer compute together;
-/// every other error leaves tensors, variables and the context as they were.
+/// After [`Error::Group`], [`Error::ClientsDisagree`] and [`Error::IndexOutside`] the clients no
+/// longer compute together. Every other error leaves tensors, variables and the context as they
+/// were, but for variables that a step of an optimizer had moved before it.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -402,6 +405,26 @@ pub enum Error {
         /// What it was given.
         expected: String,
     },
+    /// A body of a loop gives a list of another length to carry, or to stack, than before.
+    #[error(
+        "the body of a loop gives a list of {found}, not of {expected}: give as many each time"
+    )]
+    LoopCount {
+        /// The length of the list that it gives.
+        found: usize,
+        /// That of the one that it was given to carry, or gave to stack the first time.
+        expected: usize,
+    },
+    /// A body of a loop changes a value of the host, which is the same each time.
+    #[error(
+        "the body of a loop changes a value of the host from {expected} to {found}: make it a tensor"
+    )]
+    LoopValue {
+        /// The value that it gives.
+        found: String,
+        /// The one that it was given, or gave the first time.
+        expected: String,
+    },
     /// A loop over the first axis of tensors that have none in common.
     #[error(
         "stack {place} of a loop is {found}: give as many slices as the first, along an axis that is not cut"
@@ -448,6 +471,11 @@ pub enum Error {
     /// Two tensors are of different contexts.
     #[error("the tensors belong to different contexts: make both by the same one")]
     OtherContext,
+    /// A function that is lowered computes with a tensor that it captures.
+    #[error(
+        "a lowered function uses a tensor of its own: pass it as an input, or make it by an input's context"
+    )]
+    NotGiven,
     /// Two layouts that should be equal are not.
     #[error("the tensor lies by {found}, not by {expected}: relayout it")]
     LayoutDiffers {
@@ -458,34 +486,9 @@ pub enum Error {
     },
 }
 
-/// The damage to the latest of several checkpoints, appended to the message that none is whole.
-struct Passed<'a>(Option<&'a (PathBuf, FileDamage)>);
-
-impl Display for Passed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            None => f.write_str(": save one first"),
-            Some((path, damage)) => write!(f, ": {} cannot be used: {damage}", path.display()),
-        }
-    }
-}
-
 /// The message and its causes, as `main` and `unwrap` print them.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         meshwork_collectives::fmt_with_causes(self, f)
     }
 }
-
-/// Errors of groups, by what was tried, become one variant.
-macro_rules! from_collectives {
-    ($($error:ident),*) => {$(
-        impl From<meshwork_collectives::$error> for Error {
-            fn from(error: meshwork_collectives::$error) -> Self {
-                Self::Group(error.into())
-            }
-        }
-    )*};
-}
-
-from_collectives!(ConfigError, JoinError, OperationError);

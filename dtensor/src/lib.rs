@@ -71,7 +71,7 @@
 //! | [`Tape`], [`DTensor::gradients`] | gradients |
 //! | [`DVariable`], [`Sgd`], [`AdamW`] | training |
 //! | [`compile()`] | a step that is traced once and run as a whole |
-//! | [`Context::save`], [`Context::restore`] | checkpoints, in any layout |
+//! | [`Context::save`], [`Context::saved`], [`Context::restore`] | checkpoints, in any layout |
 //!
 //! # Crate features
 //!
@@ -139,7 +139,7 @@ pub use meshwork_accel::{Element, ElementType, bf16, f16};
 pub use meshwork_checkpoint::{Error as CheckpointError, FileDamage};
 
 pub use backend::{Backend, BackendBuilder};
-pub use checkpoint::Save;
+pub use checkpoint::{Save, Saved};
 pub use cnn::{Cnn, CnnSizes, ImageBatch};
 pub use compiled::{Compiled, HostValue, Tensors, Variable, VariableSet, compile, repeat, scan};
 pub use config::Config;

@@ -1,9 +1,8 @@
 //! Optimizers: how variables follow their gradients. Each works element by element, so in any
 //! layout, and what it remembers of a variable lies as the variable does.
 
-use std::path::Path;
-
-use crate::{Context, DTensor, DVariable, Error, Float, Save};
+use crate::checkpoint::Saved;
+use crate::{DTensor, DVariable, Error, Float, Save};
 
 mod adam;
 mod momentum;
@@ -97,27 +96,19 @@ fn named<'a, T: Float>(
 /// Reads what was saved under those names.
 #[track_caller]
 fn restored<T: Float>(
-    from: Saved<'_>,
+    saved: &Saved,
+    prefix: &str,
     of: &str,
     remembered: &[DVariable<T>],
 ) -> Result<Vec<DVariable<T>>, Error> {
     let mut read = Vec::with_capacity(remembered.len());
     for (place, tensor) in remembered.iter().enumerate() {
-        let name = format!("{}/{of}/{place}", from.prefix);
-        let value = from.context.restore(from.path, &name, tensor.layout())?;
+        let value = saved.restore(&format!("{prefix}/{of}/{place}"), tensor.layout())?;
         let mut variable = tensor.clone();
         variable.assign(&value)?;
         read.push(variable);
     }
     Ok(read)
-}
-
-/// Where an optimizer was saved.
-#[derive(Clone, Copy)]
-struct Saved<'a> {
-    context: &'a Context,
-    path: &'a Path,
-    prefix: &'a str,
 }
 
 #[cfg(test)]

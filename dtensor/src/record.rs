@@ -24,7 +24,9 @@ mod primitive;
 mod recording;
 mod scan;
 
-pub(crate) use any_tensor::{AnyTensor, Tensor, made_of, with_float, with_scalar};
+pub(crate) use any_tensor::{
+    AnyTensor, Tensor, like, made_of, with_float, with_indices, with_scalar,
+};
 pub(crate) use described::Described;
 pub(crate) use primitive::Primitive;
 pub(crate) use recording::{Node, Purpose, Recording};

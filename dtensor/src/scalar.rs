@@ -187,7 +187,8 @@ macro_rules! floating {
                     PartialReduction::Product => 1.0,
                     PartialReduction::Min => f64::INFINITY,
                     PartialReduction::Max => f64::NEG_INFINITY,
-                    PartialReduction::Sum => 0.0,
+                    // 0.0 would make 0.0 of -0.0.
+                    PartialReduction::Sum => -0.0,
                 })
             }
 
@@ -272,7 +273,11 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 #[cfg(test)]
 mod tests {
+    use meshwork_core::CreateMesh;
+    use meshwork_layout::Layout;
+
     use super::*;
+    use crate::testing::clients;
 
     #[test]
     fn neutral_terms_change_nothing() {
@@ -289,6 +294,29 @@ mod tests {
         check([f32::MIN, -0.5, f32::MAX]);
         check([bf16::MIN, bf16::ONE, bf16::MAX]);
         assert!(!bool::neutral(PartialReduction::Max) && bool::neutral(PartialReduction::Min));
+    }
+
+    #[test]
+    fn a_negative_zero_is_the_same_after_it_was_a_term() {
+        fn check<T: Float>(zero: T) {
+            clients(1, 2, |context| {
+                let mesh = context.create_distributed_mesh(CreateMesh::new().dims([("x", 2)]));
+                let whole = Layout::replicated(&mesh.unwrap(), 1);
+                let terms = whole.clone();
+                let terms = terms.with_partial(["x"], PartialReduction::Sum).unwrap();
+                let tensor = context.full(&[3], &whole, zero).unwrap();
+                let moved = tensor.relayout(&terms).unwrap();
+                let made = context.full(&[3], &terms, zero).unwrap();
+                for terms in [moved, made] {
+                    let back = terms.relayout(&whole).unwrap().to_host().unwrap();
+                    assert!(back.iter().all(|zero| zero.to_f64().is_sign_negative()));
+                }
+            });
+        }
+        check(-0.0_f32);
+        check(-0.0_f64);
+        check(f16::NEG_ZERO);
+        check(bf16::NEG_ZERO);
     }
 
     #[test]

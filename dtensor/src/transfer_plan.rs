@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use meshwork_core::MeshRank;
-use meshwork_layout::{
-    DimPart, MeshPlacement, PartialReduction, Plan, PlanStep, Ranges, Shape, StepKind,
-};
+use meshwork_layout::{MeshPlacement, PartialReduction, Plan, PlanStep, Ranges, Shape, StepKind};
 
 use crate::Error;
 use crate::device_placement::DevicePlacement;
@@ -206,7 +204,7 @@ impl Builder<'_> {
 
     /// Each rank's own block as a term, or one that changes nothing.
     fn terms(&self) -> Result<Vec<BlockSpec>, Error> {
-        let had_copies = had_copies(self.step);
+        let had_copies = self.step.had_copies();
         self.block_specs(|rank, block| {
             let is_first = self.step.over().iter().all(|part| part.coord(rank) == 0);
             let mut moves = Vec::new();
@@ -364,15 +362,6 @@ pub(crate) fn permutation(plan: &Plan, step: &PlanStep) -> Result<Vec<MeshRank>,
         Ok(donors.get_mut(&key).and_then(Vec::pop).unwrap_or(rank))
     };
     after.mesh().ranks().map(donor).collect()
-}
-
-/// Whether all ranks of a group had the same before a step that makes terms of it, so that one of
-/// them has to speak for all.
-pub(crate) fn had_copies(step: &PlanStep) -> bool {
-    let cuts = |placement: &MeshPlacement| -> usize {
-        placement.axes().flatten().map(DimPart::size).product()
-    };
-    cuts(step.before()) == cuts(step.after())
 }
 
 fn key(placement: &MeshPlacement, rank: MeshRank, block: &Ranges) -> Key {

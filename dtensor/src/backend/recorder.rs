@@ -18,6 +18,10 @@ use meshwork_accel::{
 use super::typed::{Answer, Arithmetic, Memory, Raw, Shaping};
 use super::{Backend, BackendResult, DeviceBlock, DeviceBlocks, Parts, Whole};
 
+mod bounds;
+
+pub(crate) use bounds::Bound;
+
 /// Notes for each device.
 pub(crate) struct Recorder {
     devices: Vec<DeviceId>,
@@ -50,15 +54,6 @@ struct Symbol {
     place: usize,
     number: usize,
     vector: Vector,
-}
-
-/// A value whose elements have to be indices below a size, of an axis.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Bound {
-    /// The number of the value.
-    pub(crate) value: usize,
-    pub(crate) axis: usize,
-    pub(crate) size: usize,
 }
 
 /// Why what was asked is no graph.
@@ -127,45 +122,9 @@ impl Recorder {
         notes.bounds.clear();
     }
 
-    /// Takes note that elements have to be indices below a size; whether it could.
-    pub(crate) fn bound(&self, blocks: &DeviceBlocks, axis: usize, size: usize) -> bool {
-        let value = self.number(blocks).map(|value| self.unconverted(value));
-        let bound = value.map(|value| Bound { value, axis, size });
-        self.notes().bounds.extend(bound);
-        bound.is_some()
-    }
-
-    /// The value of which another has some numbers, elsewhere or in another type.
-    fn unconverted(&self, value: usize) -> usize {
-        let notes = self.notes();
-        let mut source = value;
-        while let Some(Note {
-            op: Some(op),
-            operands,
-            ..
-        }) = notes.asked.first().and_then(|asked| asked.get(source))
-        {
-            let moves = matches!(
-                op,
-                GraphOp::Convert(_)
-                    | GraphOp::Cut(_)
-                    | GraphOp::Arrange(_)
-                    | GraphOp::AllGather(_)
-                    | GraphOp::AllToAll(_)
-                    | GraphOp::Permute(_)
-            );
-            let [operand] = operands[..] else { break };
-            if !moves {
-                break;
-            }
-            source = operand;
-        }
-        source
-    }
-
-    /// What indices were to be below, since this was asked last.
-    pub(crate) fn bounds(&self) -> Vec<Bound> {
-        std::mem::take(&mut self.notes().bounds)
+    /// The one that blocks are values of; none for others.
+    pub(crate) fn of(blocks: &DeviceBlocks) -> Option<&Arc<Self>> {
+        blocks.first()?.backend.recorder()
     }
 
     /// A value that is given, on each device.

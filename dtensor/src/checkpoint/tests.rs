@@ -234,6 +234,39 @@ fn a_link_in_the_place_of_a_file_is_refused_by_name() {
     assert_eq!(numbers(&prefix), Err(Error::Checkpoint(refused)));
 }
 
+/// On a mesh of all clients, which read together.
+#[test]
+fn what_is_read_of_one_save_was_saved_together_until_that_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("ck");
+    clients(2, 1, |context| {
+        let mesh = context.create_distributed_mesh(CreateMesh::new().dims([("x", 2)]));
+        let rows = layout(&["x"], &mesh.unwrap());
+        let save = |number: i64| {
+            let [t, u] = [number, -number].map(|own| context.full(&[4], &rows, own).unwrap());
+            context.save(&prefix, &[("t", &t), ("u", &u)]).unwrap();
+        };
+        let none = context.saved(&prefix).unwrap_err();
+        let is_none = matches!(none, Error::NoCheckpoint { .. } | Error::OtherClient { .. });
+        assert!(is_none, "{none}");
+        save(1);
+        let saved = context.saved(&prefix).unwrap();
+        let read = |name: &str| {
+            let read = saved.restore::<i64>(name, &rows)?.to_host()?;
+            Ok::<_, Error>(read[[3]])
+        };
+        assert_eq!(read("t"), Ok(1));
+        save(2);
+        assert_eq!(read("u"), Ok(-1));
+        let last = context.restore::<i64>(&prefix, "u", &rows).unwrap();
+        assert_eq!(last.to_host().unwrap()[[3]], -2);
+        save(3);
+        let index = saved.series.index_path(saved.generation);
+        let removed = Saved::Removed { index };
+        assert_eq!(read("u"), Err(removed.into()));
+    });
+}
+
 fn file_of(prefix: &Path, end: &str) -> PathBuf {
     let files = files(prefix).into_iter();
     let stem = prefix.file_name().unwrap().to_str().unwrap();
@@ -324,7 +357,7 @@ fn found_on(disk: &TestDisk) -> Option<i64> {
     let whole = layout(&["unsharded"], &mesh());
     assert!(series.latest().unwrap().damaged().is_empty());
     let read = |name| {
-        let read = context().restore_from::<i64>(&series, name, &whole)?;
+        let read = context().restore_from::<i64>(series.clone(), name, &whole)?;
         Ok::<_, Error>(read.to_host()?.into_iter().collect::<Vec<_>>())
     };
     match read("t") {

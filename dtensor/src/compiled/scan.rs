@@ -2,7 +2,7 @@
 
 use meshwork_layout::ShardingSpec;
 
-use super::{Erased, Tensors, listed};
+use super::{Erased, Tensors, differing, listed};
 use crate::Error;
 use crate::program::{Looped, Turn};
 use crate::record::{AnyTensor, Described, Direction};
@@ -16,8 +16,9 @@ use crate::record::{AnyTensor, Described, Direction};
 /// carried out for each slice, on PJRT devices by a loop of the compiled module. Elsewhere the body
 /// is called for each slice. Tensors that it captures are the same each time.
 ///
-/// What is carried keeps its shape and elements, and lies as it does at the beginning. Stacks are
-/// not cut along their first axis.
+/// What is carried keeps its shape and elements, and lies as it does at the beginning; lists keep
+/// their lengths, and values of the host are the same each time. Stacks are not cut along their
+/// first axis.
 ///
 /// ```
 /// use meshwork_core::{Client, Mesh};
@@ -53,8 +54,8 @@ use crate::record::{AnyTensor, Described, Direction};
 ///
 /// # Errors
 /// [`Error::NotStacked`] for stacks that differ in size, have none, or are cut along their first
-/// axis; [`Error::CarriedDiffers`]; [`Error::NotTraceable`] where the body is traced; those of the
-/// body.
+/// axis; [`Error::CarriedDiffers`], [`Error::LoopCount`] and [`Error::LoopValue`] for what the body
+/// gives; [`Error::NotTraceable`] where it is traced; those of the body.
 #[track_caller]
 pub fn scan<C: Tensors, X: Tensors, Y: Tensors>(
     carried: C,
@@ -74,6 +75,8 @@ pub fn scan<C: Tensors, X: Tensors, Y: Tensors>(
     let mut turn = |given: Turn| {
         let carry = replaced(&carried, given.carried)?;
         let (carry, made) = body(&carry, &replaced(stacks, given.slices)?)?;
+        check_same(&carry, &carried)?;
+        check_same(&made, like.as_ref().unwrap_or(&made))?;
         let turn = Turn {
             carried: listed(&carry).collect(),
             slices: listed(&made).collect(),
@@ -125,6 +128,7 @@ pub fn repeat<C: Tensors>(
     };
     let mut turn = |given: Turn| {
         let carry = body(&replaced(&carried, given.carried)?)?;
+        check_same(&carry, &carried)?;
         let carried = listed(&carry).collect();
         let slices = Vec::new();
         Ok(Turn { carried, slices })
@@ -136,6 +140,22 @@ pub fn repeat<C: Tensors>(
 /// Others of the same types, in their place.
 fn replaced<L: Tensors>(list: &L, by: Vec<AnyTensor>) -> Result<L, Error> {
     list.replaced(&mut by.into_iter().map(Erased))
+}
+
+/// Refuses lists of other lengths and other values of the host than before: what is done each time
+/// is the same.
+fn check_same<L: Tensors>(found: &L, expected: &L) -> Result<(), Error> {
+    let (found, expected) = (found.fixed(), expected.fixed());
+    match differing(&found, &expected) {
+        None => Ok(()),
+        Some((found, expected)) => Err(match (found.length(), expected.length()) {
+            (Some(found), Some(expected)) => Error::LoopCount { found, expected },
+            _ => Error::LoopValue {
+                found: format!("{found:?}"),
+                expected: format!("{expected:?}"),
+            },
+        }),
+    }
 }
 
 /// How many slices all stacks have.

@@ -1,18 +1,19 @@
 //! What a compiled function takes and returns: `Tensors`, and values of the host among them.
 
 use std::any::Any;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use super::Erased;
-use crate::{DTensor, Error, Scalar};
+use crate::{DTensor, Error, Scalar, bf16, f16};
 
 /// Tensors that a compiled function takes or returns: one, several in a tuple or a vector, or none;
 /// and [`HostValue`]s among them.
 pub trait Tensors: List + Sized {}
 
 /// A value of the host that a compiled function takes, such as what an `if` in it looks at: each
-/// value has a program of its own, as each shape has.
+/// value has a program of its own, as each shape has. A float is compared by its bits, any other
+/// value by `==`.
 ///
 /// ```
 /// # use meshwork_core::{Client, Mesh};
@@ -51,7 +52,7 @@ pub(super) mod sealed {
         #[doc(hidden)]
         fn list(&self) -> Vec<Erased>;
 
-        /// The values that are no tensors.
+        /// The values that are no tensors, and the lengths of vectors.
         #[doc(hidden)]
         fn fixed(&self) -> Vec<Arc<dyn Fixed>> {
             Vec::new()
@@ -91,13 +92,42 @@ impl<T: Scalar> Tensors for DTensor<T> {}
 pub trait Fixed: Any + Debug + Send + Sync {
     /// Whether the other is of the same type and equal.
     fn is(&self, other: &dyn Fixed) -> bool;
+
+    /// How long a vector is; none for a value of the host.
+    fn length(&self) -> Option<usize>;
 }
 
 impl<V: Any + Debug + PartialEq + Send + Sync> Fixed for V {
     fn is(&self, other: &dyn Fixed) -> bool {
         let other: &dyn Any = other;
-        other.downcast_ref::<V>() == Some(self)
+        let other = other.downcast_ref::<V>();
+        other.is_some_and(|other| match (bits(self), bits(other)) {
+            (Some(own), Some(other)) => own == other,
+            _ => self == other,
+        })
     }
+
+    fn length(&self) -> Option<usize> {
+        let own: &dyn Any = self;
+        own.downcast_ref().map(|length: &Length| length.0)
+    }
+}
+
+/// The first of two lists' values that differ from each other.
+pub(super) fn differing<'a>(
+    own: &'a [Arc<dyn Fixed>],
+    other: &'a [Arc<dyn Fixed>],
+) -> Option<(&'a dyn Fixed, &'a dyn Fixed)> {
+    let mut both = own.iter().zip(other).map(|(own, other)| (&**own, &**other));
+    both.find(|(own, other)| !own.is(*other))
+}
+
+/// The bits of a float: zeros of both signs are equal, and what is no number is not even itself.
+fn bits(value: &dyn Any) -> Option<u64> {
+    let bits = value.downcast_ref().map(|own: &f64| own.to_bits());
+    let bits = bits.or_else(|| Some(value.downcast_ref::<f32>()?.to_bits().into()));
+    let bits = bits.or_else(|| Some(value.downcast_ref::<f16>()?.to_bits().into()));
+    bits.or_else(|| Some(value.downcast_ref::<bf16>()?.to_bits().into()))
 }
 
 impl<V: Any + Clone + Debug + PartialEq + Send + Sync> List for HostValue<V> {
@@ -120,13 +150,25 @@ impl<V: Any + Clone + Debug + PartialEq + Send + Sync> List for HostValue<V> {
 
 impl<V: Any + Clone + Debug + PartialEq + Send + Sync> Tensors for HostValue<V> {}
 
+/// How long a vector is: programs differ by how tensors are grouped, too.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) struct Length(pub(super) usize);
+
+impl Debug for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of {}", self.0)
+    }
+}
+
 impl<L: List> List for Vec<L> {
     fn list(&self) -> Vec<Erased> {
         self.iter().flat_map(List::list).collect()
     }
 
     fn fixed(&self) -> Vec<Arc<dyn Fixed>> {
-        self.iter().flat_map(List::fixed).collect()
+        let length: Arc<dyn Fixed> = Arc::new(Length(self.len()));
+        let own = self.iter().flat_map(List::fixed);
+        std::iter::once(length).chain(own).collect()
     }
 
     fn replaced(&self, by: &mut dyn Iterator<Item = Erased>) -> Result<Self, Error> {

@@ -368,8 +368,81 @@ fn vectors_of_variables_and_of_tensors_keep_their_order() {
     }
 }
 
-/// A step on two logical devices whose compiler refuses some graphs, and what it says.
-fn refused_by(refused: fn(&Graph) -> bool) -> Error {
+/// The sum of the first list less that of the second.
+fn difference(plus: &[DTensor<f64>], minus: &[DTensor<f64>]) -> Result<DTensor<f64>, Error> {
+    let mut all = plus[1..].iter();
+    let sum = all.try_fold(plus[0].clone(), |sum, own| sum.add(own))?;
+    minus.iter().try_fold(sum, |sum, own| sum.sub(own))
+}
+
+fn values_of(variables: &[DVariable<f64>]) -> Vec<DTensor<f64>> {
+    let values = variables.iter().map(DVariable::value);
+    values.cloned().collect()
+}
+
+#[test]
+fn the_same_tensors_in_lists_of_other_lengths_have_programs_of_their_own() {
+    let layout = layouts(1).remove(1);
+    let context = context();
+    let full = |value: f64| context.full(&[3], &layout, value).unwrap();
+    type Lists<T> = (Vec<T>, Vec<T>);
+    type Variables = Vec<DVariable<f64>>;
+    let mut given =
+        compile(|(): &mut (), (plus, minus): &Lists<DTensor<f64>>| difference(plus, minus));
+    let mut held = compile(|(plus, minus): &mut Lists<DVariable<f64>>, (): &()| {
+        difference(&values_of(plus), &values_of(minus))
+    });
+    let mut both = compile(|plus: &mut Variables, minus: &Vec<DTensor<f64>>| {
+        difference(&values_of(plus), minus)
+    });
+    for (count, expected, traces) in [(2, -1.0, 1), (1, -5.0, 2), (2, -1.0, 2)] {
+        let mut plus = [1.0, 2.0, 4.0].map(full).to_vec();
+        let minus = plus.split_off(count);
+        let variables = || -> Variables { plus.iter().cloned().map(DVariable::new).collect() };
+        let others = minus.iter().cloned().map(DVariable::new).collect();
+        let by_held = held.call(&mut (variables(), others), &()).unwrap();
+        let by_both = both.call(&mut variables(), &minus).unwrap();
+        let by_given = given.call(&mut (), &(plus, minus)).unwrap();
+        for made in [by_held, by_both, by_given] {
+            assert_eq!(made.to_host().unwrap()[0], expected);
+        }
+        let found = [held.traces(), both.traces(), given.traces()];
+        assert_eq!(found, [traces; 3]);
+    }
+}
+
+#[test]
+fn zeros_of_two_signs_are_two_numbers_and_what_is_no_number_is_itself() {
+    let layout = layouts(1).remove(1);
+    let x = context().full(&[3], &layout, 5.0_f64).unwrap();
+    let mut both = compile(|(): &mut (), x: &DTensor<f64>| {
+        let zeros = [x.scale(0.0)?, x.scale(-0.0)?];
+        Ok::<_, Error>((zeros.to_vec(), x.scale(0.0)?))
+    });
+    for _ in 0..2 {
+        let (zeros, _) = both.call(&mut (), &x).unwrap();
+        let signs = zeros.iter().map(|own| own.to_host().unwrap()[0]);
+        let signs: Vec<bool> = signs.map(f64::is_sign_negative).collect();
+        assert_eq!(signs, [false, true]);
+    }
+    // What is the same to the last bit is still done once.
+    assert_eq!(both.program().unwrap().recorded(), 3);
+    let told = both.program().unwrap().to_string();
+    assert_eq!(told.matches("scale").count(), 2, "{told}");
+
+    type Given = (DTensor<f64>, HostValue<f64>);
+    let mut step = compile(|(): &mut (), (x, by): &Given| x.scale(by.0));
+    let calls = [(0.0, 1), (-0.0, 2), (f64::NAN, 3), (0.0, 3), (f64::NAN, 3)];
+    for (by, traces) in calls {
+        let made = step.call(&mut (), &(x.clone(), HostValue(by))).unwrap();
+        let made = made.to_host().unwrap()[0];
+        assert_eq!(format!("{made:?}"), format!("{by:?}"));
+        assert_eq!(step.traces(), traces, "by {by}");
+    }
+}
+
+/// Two logical devices whose compiler refuses some graphs, and a vector's layout on them.
+fn on_compiler(refused: fn(&Graph) -> bool) -> (Context, Layout) {
     let cpus = CpuAccelerator::with_logical_devices(2.try_into().unwrap());
     let client = Client::new("localhost", 0, 1).unwrap();
     let context = Context::alone(client.with_devices("CPU", 2).unwrap());
@@ -377,6 +450,12 @@ fn refused_by(refused: fn(&Graph) -> bool) -> Error {
     context.compute_on(DeviceType::Cpu, backend).unwrap();
     let mesh = context.create_mesh(CreateMesh::new().along("x")).unwrap();
     let rows = Layout::batch_sharded(&mesh, "x", 1).unwrap();
+    (context, rows)
+}
+
+/// What a step says whose compiler refuses some graphs.
+fn refused_by(refused: fn(&Graph) -> bool) -> Error {
+    let (context, rows) = on_compiler(refused);
     let by = context.full(&[4], &rows, 0.5).unwrap();
     let mut weights = DVariable::new(context.full(&[4], &rows, 1.0).unwrap());
     let mut step = compile(|weights: &mut DVariable<f64>, by: &DTensor<f64>| {
@@ -411,4 +490,33 @@ fn a_compiler_that_refuses_is_told_with_op_and_line_and_leaves_variables_as_they
     let refused = refused_by(is_whole);
     let together = matches!(refused, Error::NotCompiledTogether { steps: 4, .. });
     assert!(together, "{refused}");
+}
+
+#[test]
+fn a_program_says_where_old_values_of_variables_stay_beside_new_ones() {
+    type Step = fn(&mut DVariable<f64>, &DTensor<f64>) -> Result<DTensor<f64>, Error>;
+    let steps: [(bool, Step); 2] = [
+        (false, |weights, by| {
+            weights.assign(&weights.value().add(by)?)?;
+            weights.value().scale(2.0)
+        }),
+        // Whether there is an element for an index that is computed is known to the host only.
+        (true, |weights, by| {
+            weights.assign(&weights.value().add(by)?)?;
+            weights.value().gather(&weights.value().argmax(0)?, 0)
+        }),
+    ];
+    for (stay, function) in steps {
+        let (context, rows) = on_compiler(|_| false);
+        let by = context.full(&[4], &rows, 0.5).unwrap();
+        let mut weights = DVariable::new(by.clone());
+        let mut step = compile(function);
+        step.call(&mut weights, &by).unwrap();
+        let told = step.program().unwrap().to_string();
+        assert_eq!(
+            told.contains("old values of variables stay"),
+            stay,
+            "{told}"
+        );
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Erased;
+use super::tensors::{Fixed, Length};
 use crate::optimizer::Averages;
 use crate::record::AnyTensor;
 use crate::{AdamW, DVariable, Error, Float, Momentum, Scalar, Sgd};
@@ -27,7 +28,8 @@ use crate::{AdamW, DVariable, Error, Float, Momentum, Scalar, Sgd};
 /// }
 /// ```
 pub trait VariableSet {
-    /// Shows each variable, in the same order each time.
+    /// Shows each variable, in the same order each time. Lists are shown as vectors: a step whose
+    /// lists have other lengths is another program.
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable));
 }
 
@@ -35,29 +37,38 @@ pub trait VariableSet {
 pub trait Variable: sealed::Hold {}
 
 mod sealed {
-    use super::Erased;
+    use super::{Erased, Shown};
 
     #[expect(
         unnameable_types,
         reason = "a sealed trait is sealed by having no path"
     )]
     pub trait Hold {
+        /// Adds the value of a variable, or the length of a list.
         #[doc(hidden)]
-        fn held(&self) -> Erased;
+        fn show(&self, shown: &mut Shown);
 
-        /// Takes another value; whether it has the elements of the variable.
+        /// Takes the next value, as a variable; whether that has its elements.
         #[doc(hidden)]
-        fn hold(&mut self, value: &Erased) -> bool;
+        fn hold(&mut self, by: &mut dyn Iterator<Item = Erased>) -> bool;
     }
 }
 
+/// What variables hold, in their order, and how long the lists of them are.
+#[expect(unnameable_types, reason = "as of the trait that adds to it")]
+#[derive(Debug, Default)]
+pub struct Shown {
+    pub(super) values: Vec<Erased>,
+    pub(super) lengths: Vec<Arc<dyn Fixed>>,
+}
+
 impl<T: Scalar> sealed::Hold for DVariable<T> {
-    fn held(&self) -> Erased {
-        Erased(Arc::new(self.value().clone()))
+    fn show(&self, shown: &mut Shown) {
+        shown.values.push(Erased(Arc::new(self.value().clone())));
     }
 
-    fn hold(&mut self, value: &Erased) -> bool {
-        let value = value.0.typed().cloned();
+    fn hold(&mut self, by: &mut dyn Iterator<Item = Erased>) -> bool {
+        let value = by.next().and_then(|value| value.0.typed().cloned());
         value.is_some_and(|value| {
             self.hold(value);
             true
@@ -73,8 +84,21 @@ impl<T: Scalar> VariableSet for DVariable<T> {
     }
 }
 
+impl sealed::Hold for Length {
+    fn show(&self, shown: &mut Shown) {
+        shown.lengths.push(Arc::new(*self));
+    }
+
+    fn hold(&mut self, _: &mut dyn Iterator<Item = Erased>) -> bool {
+        true
+    }
+}
+
+impl Variable for Length {}
+
 impl<V: VariableSet> VariableSet for Vec<V> {
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+        visit(&mut Length(self.len()));
         self.iter_mut().for_each(|own| own.visit(visit));
     }
 }
@@ -132,11 +156,17 @@ tuples! {
     (A B C D E G);
 }
 
+/// What all variables hold.
+pub(super) fn shown<V: VariableSet>(variables: &mut V) -> Shown {
+    let mut shown = Shown::default();
+    variables.visit(&mut |variable| variable.show(&mut shown));
+    shown
+}
+
 /// The values of all variables, in their order.
 pub(super) fn values<V: VariableSet>(variables: &mut V) -> Vec<AnyTensor> {
-    let mut values = Vec::new();
-    variables.visit(&mut |variable| values.push(variable.held().0));
-    values
+    let values = shown(variables).values.into_iter();
+    values.map(|value| value.0).collect()
 }
 
 /// Other values for all variables, from the same place of their order.
@@ -144,10 +174,8 @@ pub(super) fn replace<V: VariableSet>(
     variables: &mut V,
     by: &mut dyn Iterator<Item = AnyTensor>,
 ) -> Result<(), Error> {
-    let mut fit = true;
-    variables.visit(&mut |variable| {
-        fit &= by.next().is_some_and(|value| variable.hold(&Erased(value)));
-    });
+    let (mut fit, mut by) = (true, by.map(Erased));
+    variables.visit(&mut |variable| fit &= variable.hold(&mut by));
     match fit {
         true => Ok(()),
         false => Err(Error::VariablesChanged),

@@ -34,8 +34,8 @@ impl Context {
         }
     }
 
-    /// Whether all clients do this next. All of them call it; only a number goes between them where
-    /// they do.
+    /// Whether all clients do this next. All of them call it; only two numbers go between them
+    /// where they do.
     ///
     /// # Errors
     /// Those of [`agree`](Self::agree).
@@ -43,13 +43,14 @@ impl Context {
     pub(crate) fn announce(&self, title: &str) -> Result<(), Error> {
         let turn = self.0.announcements.fetch_add(1, Ordering::Relaxed);
         let mut hasher = DefaultHasher::new();
-        (turn, title).hash(&mut hasher);
-        let mark = hasher.finish();
-        let mut marks = vec![0; self.client().count() as usize];
+        title.hash(&mut hasher);
+        // As one number it would pass for the length of a statement, which others may tell now.
+        let mark = [turn, hasher.finish()];
+        let mut marks = vec![[0; 2]; self.client().count() as usize];
         self.process_group()
             .connected()?
             .group
-            .all_gather(&[mark], &mut marks)?;
+            .all_gather(&mark, marks.as_flattened_mut())?;
         match marks.iter().all(|other| *other == mark) {
             true => Ok(()),
             false => Err(Error::ClientsDisagree {

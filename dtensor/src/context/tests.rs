@@ -102,6 +102,26 @@ fn barriers_of_different_names_are_told_apart() {
     assert_eq!(told[0], told[1]);
 }
 
+/// A statement begins with its length, and an announcement is no length.
+#[test]
+fn clients_that_do_things_of_different_kinds_are_told_by_their_group() {
+    let told = clients(2, |context| {
+        context.check_barriers();
+        let mesh = CreateMesh::new().dims([("x", 4)]);
+        let mesh = context.create_distributed_mesh(mesh).unwrap();
+        let rows = Layout::batch_sharded(&mesh, "x", 1).unwrap();
+        let rows = context.zeros::<f32>(&[4], &rows).unwrap();
+        match context.index() {
+            0 => context.barrier("save").unwrap_err(),
+            _ => rows.replicate().unwrap_err(),
+        }
+    });
+    assert!(
+        told.iter().all(|error| matches!(error, Error::Group(_))),
+        "{told:?}"
+    );
+}
+
 #[test]
 fn devices_of_others_need_a_process_group_and_own_ones_have_to_exist() {
     let client = Client::new("localhost", 0, 1)

@@ -394,7 +394,7 @@ impl Within<'_> {
         let Some(all) = self.node(GraphOp::Paste(place), &[&base, held])? else {
             return Ok(None);
         };
-        if !crate::transfer_plan::had_copies(step) {
+        if !step.had_copies() {
             return Ok(Some(all));
         }
         let speaks = (0..before.len()).map(|device| self.drawn.group(device)[0] == device);

@@ -2,9 +2,9 @@
 
 use meshwork_layout::ops::Op;
 
-use super::Call;
 use super::kernel::{self, flat};
 use super::local::Local;
+use super::{Call, is_short};
 use crate::{DTensor, Error, Number, Scalar};
 
 impl<T: Number> DTensor<T> {
@@ -95,24 +95,71 @@ impl<T: Number> DTensor<T> {
         }
         call.result(0, |place, sizes| {
             let (chosen, upstream) = (&indices.unpack()?[place], &upstream.unpack()?[place].view());
-            let [rows, features] = [sizes[0], sizes[1]];
+            let rows = chosen.iter();
+            let rows = rows.map(|index| row_here(*index, starts[place], sizes[0]));
             let slopes = flat(upstream);
-            let mut sums = vec![T::default(); rows * features];
-            for (number, index) in chosen.iter().enumerate() {
-                if let Some(row) = row_here(*index, starts[place], rows) {
-                    let sums = sums[row * features..][..features].iter_mut();
-                    let slopes = &slopes[number * features..][..features];
-                    sums.zip(slopes)
-                        .for_each(|(sum, slope)| *sum = sum.plus(*slope));
+            Ok(match is_short::<T>() {
+                true => {
+                    let wide = slopes.iter().map(|slope| f32::from_f64(slope.to_f64()));
+                    let sums = added(rows, &wide.collect::<Vec<_>>(), sizes).into_iter();
+                    kernel::filled(sizes, sums.map(|sum| T::from_f64(sum.into())))
                 }
-            }
-            Ok(kernel::filled(sizes, sums))
+                false => kernel::filled(sizes, added(rows, &slopes, sizes)),
+            })
         })
     }
+}
+
+/// For each row of a block of these sizes the sum of those that go to it.
+fn added<T: Number>(
+    rows: impl Iterator<Item = Option<usize>>,
+    slopes: &[T],
+    sizes: &[usize],
+) -> Vec<T> {
+    let features = sizes[1];
+    let mut sums = vec![T::default(); sizes[0] * features];
+    for (number, row) in rows.enumerate() {
+        if let Some(row) = row {
+            let sums = sums[row * features..][..features].iter_mut();
+            let slopes = &slopes[number * features..][..features];
+            sums.zip(slopes)
+                .for_each(|(sum, slope)| *sum = sum.plus(*slope));
+        }
+    }
+    sums
 }
 
 /// The row of a block that an index of the whole table stands for; none if it is elsewhere.
 fn row_here<I: Scalar>(index: I, start: usize, rows: usize) -> Option<usize> {
     let row = index.to_index()?.checked_sub(start)?;
     (row < rows).then_some(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use meshwork_layout::Layout;
+
+    use crate::testing::{context, layouts, mesh};
+    use crate::{Float, Tape, bf16, f16};
+
+    #[test]
+    fn gradients_of_short_floats_are_rounded_once_however_often_a_row_is_looked_up() {
+        // Counts that such floats have, and do not come to one by one.
+        fn check<T: Float>(count: usize) {
+            let words = Layout::replicated(&mesh(), 1);
+            for layout in layouts(2) {
+                let context = context();
+                let words = context.full(&[count], &words, 0_i64).unwrap();
+                let table = context.full(&[4, 2], &layout, T::from_f64(1.0)).unwrap();
+                let tape = Tape::new();
+                let table = tape.watch(&table);
+                let sum = table.embedding(&words).unwrap().sum_all().unwrap();
+                let [slopes] = tape.gradient(&sum, [&table]).unwrap();
+                let slopes = slopes.to_host().unwrap().mapv(T::to_f64);
+                assert_eq!([slopes[[0, 1]], slopes[[1, 1]]], [count as f64, 0.0]);
+            }
+        }
+        check::<bf16>(1000);
+        check::<f16>(4000);
+    }
 }

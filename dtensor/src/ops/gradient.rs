@@ -1,6 +1,6 @@
 //! Gradients that are made of several ops on tensors, where one rule of layouts is not enough.
 
-use meshwork_layout::ops::{Equation, Op, OpError, TensorLayout, infer};
+use meshwork_layout::ops::{Op, OpError, TensorLayout, infer};
 use meshwork_layout::{Layout, Shape, ShardingSpec};
 
 use super::{ReduceAxes, place};
@@ -114,7 +114,7 @@ impl<T: Float> DTensor<T> {
         self.relayout(&Layout::new(specs, self.layout().mesh())?)
     }
 
-    /// The sum of the rows that each index chose: a product with the indices as rows of one 1 each.
+    /// The sum of the slices that each index chose, as rows of a table.
     #[track_caller]
     pub(crate) fn through_gather<I: Scalar>(
         &self,
@@ -125,15 +125,20 @@ impl<T: Float> DTensor<T> {
         let along = place(axis, params.len());
         let (before, behind) = params.split_at(along);
         let behind = behind.get(1..).unwrap_or_default();
-        let sizes = [before, indices.shape(), behind].map(|sizes| sizes.iter().product());
-        let chosen = self.reshape(&all(&sizes))?;
-        // One axis cannot be cut in two ways in a product.
-        let cut = chosen.layout().specs().nth(1).cloned().into_iter();
-        let cut = Layout::new(cut, self.layout().mesh())?;
-        let rows = indices.reshape(&all(&sizes[1..2]))?.relayout(&cut)?;
-        let rows = rows.one_hot::<T>(params[along])?;
-        let sums = chosen.einsum(&"anb,nv->avb".parse::<Equation>()?, &[&rows])?;
-        sums.reshape(&all(params))
+        let sizes: [usize; 3] =
+            [before, indices.shape(), behind].map(|sizes| sizes.iter().product());
+        let [before, chosen, behind] = sizes;
+        let width = before * behind;
+        let rows = self.reshape(&all(&sizes))?.transpose(&[1, 0, 2])?;
+        let rows = rows.reshape(&all(&[chosen, width]))?;
+        let columns = rows.layout().specs().skip(1).cloned();
+        let specs = [ShardingSpec::unsharded()].into_iter().chain(columns);
+        let layout = Layout::new(specs, rows.layout().mesh())?;
+        let size = params[along];
+        let table = self.context().zeros::<T>(&[size, width], &layout)?;
+        let sums = table.embedding_gradient(&indices.reshape(&all(&[chosen]))?, &rows)?;
+        let sums = sums.reshape(&all(&[size, before, behind]))?;
+        sums.transpose(&[1, 0, 2])?.reshape(&all(params))
     }
 
     /// The sum over the axes along which a tensor of this shape was repeated.

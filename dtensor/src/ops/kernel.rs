@@ -21,6 +21,11 @@ pub(super) use pool::Pooler;
 pub(super) use product::matmul;
 pub(super) use reduction::{Monoid, arg, fold, fold_wider};
 
+/// A number that is none: in no order with itself.
+pub(super) fn is_nan<T: PartialOrd>(number: T) -> bool {
+    number.partial_cmp(&number).is_none()
+}
+
 /// An array of these sizes and elements, row-major, of which there are as many.
 pub(crate) fn filled<T: Copy>(sizes: &[usize], elements: impl IntoIterator<Item = T>) -> ArrayD<T> {
     let elements: Vec<T> = elements.into_iter().collect();

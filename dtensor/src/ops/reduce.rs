@@ -3,7 +3,7 @@
 use meshwork_accel::{ElementType, Pairwise, ReduceOp};
 use meshwork_layout::ops::{Op, ReducedAxes, Reducer};
 
-use super::kernel::Monoid;
+use super::kernel::{Monoid, is_nan};
 use super::local::Local;
 use super::{Call, place};
 use crate::record::Primitive;
@@ -242,11 +242,6 @@ fn operation(reducer: Reducer) -> ReduceOp {
         Reducer::Min | Reducer::All => ReduceOp::Min,
         Reducer::Max | Reducer::Any => ReduceOp::Max,
     }
-}
-
-/// A number that is none: in no order with itself.
-fn is_nan<T: PartialOrd>(number: T) -> bool {
-    number.partial_cmp(&number).is_none()
 }
 
 fn is_narrow_integer(element: ElementType) -> bool {

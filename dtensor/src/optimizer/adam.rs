@@ -1,12 +1,11 @@
 //! Adam: of each variable a mean of gradients, one of their squares, and how many there were.
 
-use std::path::Path;
-
 use meshwork_layout::Layout;
 
-use super::{Saved, arriving, checked, named, restored, zeros};
+use super::{arriving, checked, named, restored, zeros};
+use crate::checkpoint::Saved;
 use crate::ops::is_short;
-use crate::{Context, DTensor, DVariable, Error, Float, Save};
+use crate::{DTensor, DVariable, Error, Float, Save};
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter, "Decoupled Weight Decay
 /// Regularization", ICLR 2019). Of variables of 16 bits the means have 32, as has the step, whose
@@ -31,7 +30,9 @@ use crate::{Context, DTensor, DVariable, Error, Float, Save};
 /// let mut saved: Vec<(&str, &dyn Save)> = vec![("weights", &weights)];
 /// saved.extend(state.iter().map(|(name, tensor)| (name.as_str(), *tensor)));
 /// context.save(&prefix, &saved)?;
-/// AdamW::new(0.125, &[&weights])?.restore(&context, &prefix, "adam")?;
+/// let saved = context.saved(&prefix)?; // so that all are of one save
+/// weights.assign(&saved.restore("weights", &rows)?)?;
+/// AdamW::new(0.125, &[&weights])?.restore(&saved, "adam")?;
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -179,18 +180,13 @@ impl<T: Float> AdamW<T> {
     /// Reads what was saved under these names, for the same variables in whatever layouts.
     ///
     /// # Errors
-    /// Those of [`Context::restore`]; nothing is changed then.
+    /// Those of [`Saved::restore`]; nothing is changed then.
     #[track_caller]
-    pub fn restore(&mut self, context: &Context, path: &Path, prefix: &str) -> Result<(), Error> {
-        let from = Saved {
-            context,
-            path,
-            prefix,
-        };
-        let steps = restored(from, "steps", &self.steps)?;
+    pub fn restore(&mut self, saved: &Saved, prefix: &str) -> Result<(), Error> {
+        let steps = restored(saved, prefix, "steps", &self.steps)?;
         let averages = match &self.averages {
-            Averages::Own(own) => Averages::Own(own.restored(from)?),
-            Averages::Wide(wide) => Averages::Wide(wide.restored(from)?),
+            Averages::Own(own) => Averages::Own(own.restored(saved, prefix)?),
+            Averages::Wide(wide) => Averages::Wide(wide.restored(saved, prefix)?),
         };
         (self.steps, self.averages) = (steps, averages);
         Ok(())
@@ -241,10 +237,10 @@ impl<A: Float> Moments<A> {
     }
 
     #[track_caller]
-    fn restored(&self, from: Saved<'_>) -> Result<Self, Error> {
+    fn restored(&self, saved: &Saved, prefix: &str) -> Result<Self, Error> {
         Ok(Self {
-            means: restored(from, "mean", &self.means)?,
-            squares: restored(from, "square", &self.squares)?,
+            means: restored(saved, prefix, "mean", &self.means)?,
+            squares: restored(saved, prefix, "square", &self.squares)?,
         })
     }
 }
@@ -284,8 +280,9 @@ fn corrected<T: Float>(
     share: f64,
     steps: &DVariable<f32>,
 ) -> Result<DTensor<T>, Error> {
-    let power = steps.value().scale(narrow(share.ln()))?.exp()?;
-    let weight = power.neg()?.add_scalar(1.0)?.cast::<T>()?;
+    let steps = steps.value().cast::<T>()?;
+    let power = steps.scale(T::from_f64(share.ln()))?.exp()?;
+    let weight = power.neg()?.add_scalar(T::from_f64(1.0))?;
     average.value().div(&weight)
 }
 

@@ -1,9 +1,8 @@
 //! `Momentum`: gradient descent that keeps a part of the step before.
 
-use std::path::Path;
-
-use super::{Saved, arriving, checked, named, restored, zeros};
-use crate::{Context, DTensor, DVariable, Error, Float, Save};
+use super::{arriving, checked, named, restored, zeros};
+use crate::checkpoint::Saved;
+use crate::{DTensor, DVariable, Error, Float, Save};
 
 /// Gradient descent with momentum: v ← μ·v + g, w ← w − η·v.
 ///
@@ -104,15 +103,10 @@ impl<T: Float> Momentum<T> {
     /// Reads what was saved under these names, for the same variables in whatever layouts.
     ///
     /// # Errors
-    /// Those of [`Context::restore`]; nothing is changed then.
+    /// Those of [`Saved::restore`]; nothing is changed then.
     #[track_caller]
-    pub fn restore(&mut self, context: &Context, path: &Path, prefix: &str) -> Result<(), Error> {
-        let from = Saved {
-            context,
-            path,
-            prefix,
-        };
-        self.velocities = restored(from, "velocity", &self.velocities)?;
+    pub fn restore(&mut self, saved: &Saved, prefix: &str) -> Result<(), Error> {
+        self.velocities = restored(saved, prefix, "velocity", &self.velocities)?;
         Ok(())
     }
 }

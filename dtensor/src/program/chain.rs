@@ -19,7 +19,7 @@ use ndarray::{ArrayD, ArrayViewD};
 
 use super::perform;
 use crate::ops;
-use crate::record::{AnyTensor, Described, Primitive, with_float};
+use crate::record::{AnyTensor, Described, Primitive, like, with_float};
 use crate::{DTensor, Error, Float};
 
 /// Ops of elements at one index, of operands that are repeated along axes of size 1.
@@ -69,7 +69,7 @@ impl Chain {
     ) -> Result<Vec<AnyTensor>, Error> {
         let first = operands.first().ok_or(Error::NotKept)?;
         let done = with_float!(&**first, |first| {
-            let typed = operands.iter().map(|operand| typed_like(first, operand));
+            let typed = operands.iter().map(|operand| like(first, operand));
             let typed: Vec<&DTensor<_>> = typed.collect::<Result<_, _>>()?;
             match ops::computes(first) {
                 true => self.one_by_one(operands)?,
@@ -160,14 +160,6 @@ impl Chain {
             link.kind.apply(source, &mut rest[0][..count]);
         }
     }
-}
-
-/// The tensor with its elements, which are those of another.
-fn typed_like<'a, T: Float>(
-    _: &DTensor<T>,
-    tensor: &'a AnyTensor,
-) -> Result<&'a DTensor<T>, Error> {
-    tensor.typed().ok_or(Error::NotKept)
 }
 
 /// An operand's elements in the order of the result's.

@@ -155,7 +155,12 @@ impl Lowerer<'_> {
         if !held.iter().all(is_one) {
             return Err(Apart::Uneven);
         }
-        self.open.bounds.extend(bounds);
+        for bound in bounds {
+            // Those of rows are those of their gradient too, and are looked at once.
+            if !self.open.bounds.contains(&bound) {
+                self.open.bounds.push(bound);
+            }
+        }
         let results = step.results.iter().copied();
         self.open.tensors.extend(results.zip(made));
         Ok(())

@@ -50,6 +50,8 @@ pub(super) struct Explained {
     /// How many steps each module has.
     modules: Vec<usize>,
     apart: Vec<(String, Apart)>,
+    /// Whether old values of variables stay, as parts are behind the module that makes new ones.
+    holds_both: bool,
 }
 
 impl Display for Explained {
@@ -64,6 +66,10 @@ impl Display for Explained {
         write!(f, "{steps} steps in {count} modules for {devices} devices")?;
         for (step, why) in &self.apart {
             write!(f, "\n  by itself: {step}, as {why}")?;
+        }
+        if self.holds_both {
+            let both = "old values of variables stay beside new ones, as later parts may fail";
+            write!(f, "\n  {both}")?;
         }
         Ok(())
     }
@@ -94,6 +100,9 @@ impl Program {
                 }
             });
         }
+        let has_heirs =
+            |part: &Part| matches!(part, Part::Module(module) if !module.used_up.is_empty());
+        explained.holds_both = parts.iter().rev().skip(1).any(has_heirs);
         self.order = self.ordered(parts, explained);
         Ok(self)
     }

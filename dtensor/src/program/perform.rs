@@ -5,7 +5,8 @@ use std::sync::Arc;
 use meshwork_accel::{ElementType, Pairwise, Pointwise};
 use meshwork_layout::ops::{Labels, Op};
 
-use crate::record::{AnyTensor, Primitive, with_float, with_scalar};
+use crate::ops::place;
+use crate::record::{AnyTensor, Primitive, like, with_float, with_indices, with_scalar};
 use crate::{DTensor, Error, Float, Number, Scalar, bf16, f16};
 
 mod whole;
@@ -26,9 +27,12 @@ pub(super) fn is_known(primitive: &Primitive, elements: &[ElementType]) -> bool 
         | Primitive::ByNumber(..)
         | Primitive::LogSoftmax { .. }
         | Primitive::ArgMin { .. }
-        | Primitive::Op(Op::CrossEntropy(Labels::Sparse) | Op::ArgReduce { .. } | Op::Embedding) => {
-            is_float
-        }
+        | Primitive::Op(
+            Op::CrossEntropy(Labels::Sparse)
+            | Op::ArgReduce { .. }
+            | Op::Embedding
+            | Op::EmbeddingGradient,
+        ) => is_float,
         Primitive::Pairwise(_) => is_float && elements.iter().all(|other| Some(*other) == first),
         Primitive::Op(op) => {
             is_of_any(op) || is_float && elements.iter().all(|other| Some(*other) == first)
@@ -103,21 +107,18 @@ fn of_any(op: &Op, operands: &[AnyTensor], made: &[ElementType]) -> Results {
             with_scalar!(&**yes, |yes| one(condition.select(yes, like(yes, no)?)?))
         }
         Op::Gather { axis } => {
-            let indices = operand(1)?.to_indices()?;
+            let shape = first.placement().shape();
+            let along = place(*axis, shape.len());
+            let indices = operand(1)?.to_indices_below(along, shape[along])?;
             with_scalar!(&**first, |first| one(first.gather(&indices, *axis)?))
         }
         Op::OneHot { depth } => {
-            let classes = first.to_indices()?.one_hot::<bool>(*depth)?;
+            let classes = with_indices!(first, |classes| classes.one_hot::<bool>(*depth)?);
             Some(cast(&classes, *made.first().ok_or(Error::NotKept)?)?)
         }
         op => with_scalar!(&**first, |first| moved(op, first)?),
     };
     done.ok_or(Error::NotKept)
-}
-
-/// The tensor with its elements, which are those of another.
-fn like<'a, T: Scalar>(_: &DTensor<T>, tensor: &'a AnyTensor) -> Result<&'a DTensor<T>, Error> {
-    tensor.typed().ok_or(Error::NotKept)
 }
 
 #[track_caller]
@@ -136,15 +137,18 @@ fn moved<T: Scalar>(op: &Op, tensor: &DTensor<T>) -> Results {
 
 #[track_caller]
 fn of_floats<T: Float>(op: &Op, first: &DTensor<T>, operands: &[AnyTensor]) -> Results {
+    let operand = |number: usize| operands.get(number).ok_or(Error::NotKept);
+    let indices = || operand(1)?.to_indices_below(0, first.shape()[0]);
     match op {
         Op::ArgReduce { axis } => return Ok(one(first.argmax(*axis)?)),
-        Op::Embedding => {
-            let indices = operands.get(1).ok_or(Error::NotKept)?.to_indices()?;
-            return Ok(one(first.embedding(&indices)?));
+        Op::Embedding => return Ok(one(first.embedding(&indices()?)?)),
+        Op::EmbeddingGradient => {
+            let upstream = like(first, operand(2)?)?;
+            return Ok(one(first.embedding_gradient(&indices()?, upstream)?));
         }
         Op::CrossEntropy(Labels::Sparse) => {
-            let labels = operands.get(1).ok_or(Error::NotKept)?.to_indices()?;
-            let (loss, slope) = first.sparse_cross_entropy(&labels)?;
+            let (loss, slope) =
+                with_indices!(operand(1)?, |labels| first.sparse_cross_entropy(labels)?);
             return Ok(vec![Arc::new(loss), Arc::new(slope)]);
         }
         _ => {}
@@ -213,3 +217,6 @@ fn cast<T: Scalar>(of: &DTensor<T>, to: ElementType) -> Results {
         _ => return Err(Error::UnknownOp { op: "cast" }),
     })
 }
+
+#[cfg(test)]
+mod tests;

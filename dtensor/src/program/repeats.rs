@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 
-use super::Program;
+use super::{Program, Task};
+use crate::record::Primitive;
 
 impl Program {
     /// Leaves out steps that do again what was done before: both ends of a step use one softmax.
@@ -19,7 +20,8 @@ impl Program {
                 let mut pairs = step.results.iter().zip(&other.results);
                 pairs.all(|(own, other)| self.values[*own].element == self.values[*other].element)
             };
-            let found = others.find(|other| other.task == step.task && same_types(other));
+            let found =
+                others.find(|other| do_the_same(&other.task, &step.task) && same_types(other));
             if let Some(other) = found {
                 for (own, others) in step.results.iter().zip(&other.results) {
                     same[*own] = *others;
@@ -33,5 +35,17 @@ impl Program {
         for output in &mut self.outputs {
             *output = same[*output];
         }
+    }
+}
+
+/// Whether two ops make the same bits: with zeros of two signs they do not.
+fn do_the_same(one: &Task, other: &Task) -> bool {
+    let by_number = |task: &Task| match task {
+        Task::One(Primitive::ByNumber(by, number)) => Some((*by, number.to_bits())),
+        Task::One(_) | Task::Fused(_) => None,
+    };
+    match (by_number(one), by_number(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => one == other,
     }
 }

@@ -10,7 +10,7 @@ use crate::{Context, Error};
 impl Program {
     /// The outputs for these inputs, which are described as those of the program. A value is given
     /// up behind the last step that needs it; the memory of an input that nobody else has may be
-    /// used up.
+    /// used up, by the last part only: behind an error of a part before, inputs are as they were.
     ///
     /// # Errors
     /// Those of the ops.
@@ -71,9 +71,14 @@ impl Program {
     ) -> Result<(), Error> {
         let inputs = self.taken(&module.inputs, part, held)?;
         for bound in &module.bounds {
-            inputs[bound.value].check_below(bound.axis, bound.size)?;
+            inputs[bound.value].check_bound(bound)?;
         }
-        let is_kept = |place: &usize| !inputs[*place].is_spare();
+        let is_last = part + 1 == self.order.parts.len();
+        let is_kept = |place: &usize| {
+            let input = &inputs[*place];
+            // The caller has it, and this part; a third is an output, or what a loop carried on.
+            !is_last || Arc::strong_count(input) > 2 || !input.is_spare()
+        };
         let kept = module.used_up.iter().copied().filter(is_kept);
         let kept: Vec<usize> = kept.collect();
         let mut blocks = Vec::with_capacity(inputs.len());

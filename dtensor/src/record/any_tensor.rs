@@ -3,14 +3,14 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use meshwork_accel::ElementType;
+use meshwork_accel::{ElementType, Region};
 use meshwork_layout::Shape;
 use meshwork_layout::ops::TensorLayout;
 
 use super::{Described, Recording, Trace};
-use crate::backend::{DeviceBlocks, LocalDevices};
+use crate::backend::{Bound, DeviceBlocks, LocalDevices, Recorder};
 use crate::blocks::Blocks;
-use crate::{Context, DTensor, Error, Scalar, bf16, f16};
+use crate::{Block, Context, DTensor, Error, Scalar, bf16, f16};
 
 /// A tensor of elements of any type.
 pub(crate) type AnyTensor = Arc<dyn Tensor>;
@@ -23,8 +23,8 @@ pub(crate) trait Tensor: Any + Send + Sync {
     fn context(&self) -> &Context;
     /// The blocks on the devices of a site, where they are carried to if they are not there.
     fn at(&self, site: &LocalDevices) -> Result<DeviceBlocks, Error>;
-    /// Checks that all elements are indices below the size of an axis.
-    fn check_below(&self, axis: usize, size: usize) -> Result<(), Error>;
+    /// Checks that the elements that have to be indices are some.
+    fn check_bound(&self, bound: &Bound) -> Result<(), Error>;
     /// Whether nobody else has its blocks.
     fn is_spare(&self) -> bool;
     /// The same tensor without its elements.
@@ -35,8 +35,10 @@ pub(crate) trait Tensor: Any + Send + Sync {
     fn given(&self, recording: &Arc<Recording>) -> AnyTensor;
     /// The elements as floats of a type; none for a type that is no float.
     fn to_float(&self, element: ElementType) -> Result<Option<AnyTensor>, Error>;
-    /// The elements as indices.
+    /// The elements as indices, which floats are known to be.
     fn to_indices(&self) -> Result<DTensor<i64>, Error>;
+    /// The elements as indices, of which floats are checked to be some below the size of an axis.
+    fn to_indices_below(&self, axis: usize, size: usize) -> Result<DTensor<i64>, Error>;
     /// Whether the elements are not 0.
     fn to_truths(&self) -> Result<DTensor<bool>, Error>;
     fn as_any(&self) -> &dyn Any;
@@ -63,8 +65,12 @@ impl<T: Scalar> Tensor for DTensor<T> {
         self.blocks().at(site)
     }
 
-    fn check_below(&self, axis: usize, size: usize) -> Result<(), Error> {
-        self.check_below(axis, size)
+    fn check_bound(&self, bound: &Bound) -> Result<(), Error> {
+        let Bound { axis, size, .. } = *bound;
+        match &bound.part {
+            Some(part) => boxed(self, part)?.check_below(axis, size),
+            None => self.check_below(axis, size),
+        }
     }
 
     fn is_spare(&self) -> bool {
@@ -100,6 +106,19 @@ impl<T: Scalar> Tensor for DTensor<T> {
         }
     }
 
+    fn to_indices_below(&self, axis: usize, size: usize) -> Result<DTensor<i64>, Error> {
+        if !T::TYPE.is_float() {
+            return self.to_indices();
+        }
+        let whole = self.reduce_partial()?;
+        let bound = |blocks| Recorder::of(blocks).is_some_and(|own| own.bound(blocks, axis, size));
+        // As whole numbers all of them would be indices.
+        if !whole.blocks().stored().is_some_and(bound) {
+            whole.untraced().check_below(axis, size)?;
+        }
+        whole.to_indices()
+    }
+
     fn to_truths(&self) -> Result<DTensor<bool>, Error> {
         match self.as_any().downcast_ref::<DTensor<bool>>() {
             Some(same) => Ok(same.clone()),
@@ -117,6 +136,26 @@ impl dyn Tensor {
     pub(crate) fn typed<T: Scalar>(&self) -> Option<&DTensor<T>> {
         self.as_any().downcast_ref()
     }
+}
+
+/// The tensor with its type of elements, which is that of another.
+pub(crate) fn like<'a, T: Scalar>(
+    _: &DTensor<T>,
+    tensor: &'a AnyTensor,
+) -> Result<&'a DTensor<T>, Error> {
+    tensor.typed().ok_or(Error::NotKept)
+}
+
+/// The same with a box of each block only, for who looks at elements and not at shapes.
+fn boxed<T: Scalar>(of: &DTensor<T>, part: &Region) -> Result<DTensor<T>, Error> {
+    let cut = |block: &Block<T>| {
+        // In a graph, a block in other sizes is the same value.
+        let block = block.to_shape(part.whole()).map_err(|_| Error::NotKept)?;
+        let cut = block.slice_each_axis(|axis| part.part()[axis.axis.index()].clone().into());
+        Ok(cut.to_owned().into_shared())
+    };
+    let blocks = of.unpack()?.iter().map(cut).collect::<Result<_, Error>>()?;
+    DTensor::of(of.context(), of.placement().clone(), blocks)
 }
 
 /// A tensor that is described so, of blocks of these sizes on devices.
@@ -196,3 +235,20 @@ macro_rules! with_scalar {
 }
 
 pub(crate) use with_scalar;
+
+/// An expression with a tensor of indices or labels: floats, of which some may be none, stay as
+/// they are, and others are `i64`.
+macro_rules! with_indices {
+    ($tensor:expr, |$indices:ident| $body:expr) => {{
+        let tensor: &$crate::record::AnyTensor = $tensor;
+        match $crate::record::with_float!(&**tensor, |$indices| $body) {
+            Some(made) => made,
+            None => {
+                let $indices = &tensor.to_indices()?;
+                $body
+            }
+        }
+    }};
+}
+
+pub(crate) use with_indices;

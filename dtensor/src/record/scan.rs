@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{AnyTensor, Primitive, Purpose, Record, with_scalar};
+use super::{AnyTensor, Primitive, Purpose, Record, like, with_scalar};
 use crate::{DTensor, Error};
 
 /// What is done each time: carried values, slices and captured values become carried values and
@@ -167,9 +167,4 @@ pub(crate) fn stacked(
         Arc::new(DTensor::concat(0, &rows)?) as AnyTensor
     });
     stack.ok_or(Error::NotKept)
-}
-
-/// The tensor with its elements, which are those of another.
-fn like<'a, T: crate::Scalar>(_: &DTensor<T>, of: &'a AnyTensor) -> Result<&'a DTensor<T>, Error> {
-    of.typed().ok_or(Error::NotKept)
 }

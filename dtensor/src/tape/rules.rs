@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use meshwork_accel::{Pairwise, Pointwise};
 use meshwork_layout::Layout;
+use meshwork_layout::ops::Op;
 
 use crate::ops::ReduceAxes;
-use crate::record::{AnyTensor, Node, Primitive, with_float};
+use crate::record::{AnyTensor, Node, Primitive, like, with_float, with_indices};
 use crate::{DTensor, Error, Float};
 
 mod choice;
@@ -33,18 +34,12 @@ pub(super) fn gradients(node: &Node, upstream: &[(usize, AnyTensor)]) -> Result<
     let found = with_float!(&**first, |first| {
         let mut typed = Vec::new();
         for (number, gradient) in upstream {
-            let gradient = Arc::clone(gradient);
-            typed.push((*number, like(first, &gradient)?.reduce_partial()?));
+            typed.push((*number, like(first, gradient)?.reduce_partial()?));
         }
         Rule { node }.through(&typed)?
     });
     // Gradients are floats.
     found.ok_or(Error::NotKept)
-}
-
-/// The tensor with its type of elements, which is that of another.
-fn like<T: Float>(_: &DTensor<T>, tensor: &AnyTensor) -> Result<DTensor<T>, Error> {
-    tensor.typed().cloned().ok_or(Error::NotKept)
 }
 
 /// An op that was recorded.
@@ -76,6 +71,20 @@ impl Rule<'_> {
     #[track_caller]
     fn through_one<T: Float>(&self, upstream: &DTensor<T>) -> Result<Gradients, Error> {
         match &self.node.primitive {
+            // Floats of the gradient's type may not have all indices.
+            Primitive::Op(Op::Embedding) => {
+                let table = self.operand::<T>(0)?;
+                let by_table = with_indices!(self.given(1)?, |indices| {
+                    table.embedding_gradient(indices, upstream)?
+                });
+                Ok(vec![some(by_table), None])
+            }
+            Primitive::Op(Op::EmbeddingGradient) => {
+                let by_table = self.operand::<T>(0)?.zeros_like()?;
+                let by_rows =
+                    with_indices!(self.given(1)?, |indices| upstream.embedding(indices)?);
+                Ok(vec![some(by_table), None, some(by_rows)])
+            }
             Primitive::Op(op) => self.op(op, upstream),
             Primitive::Pointwise(pointwise) => only(self.pointwise(*pointwise, upstream)),
             Primitive::Pairwise(pairwise) => self.pairwise(*pairwise, upstream),

@@ -3,9 +3,10 @@
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{
     Backend, Context, DTensor, DVariable, DeviceType, Error, Program, ReduceAxes, Sgd, Tape,
-    Transformer, TransformerSizes, Variable, VariableSet, compile,
+    Transformer, TransformerSizes, Variable, VariableSet, compile, repeat,
 };
 use meshwork_layout::{Layout, UNSHARDED};
+use ndarray::ArrayD;
 
 use crate::{numbers, pjrt, plugins};
 
@@ -140,6 +141,18 @@ impl VariableSet for Weights {
     }
 }
 
+type Pair = (DTensor<f32>, DTensor<f32>);
+
+/// What the host has to do between two modules.
+fn looked_up(weights: &mut DVariable<f32>, by: &DTensor<f32>) -> Result<Pair, Error> {
+    let sum = weights.value().add(by)?;
+    let largest = sum.argmax(1)?;
+    // Whether there is an element for each of them is looked at on the host.
+    let found = largest.cast::<f32>()?.gather(&largest, 0)?;
+    weights.assign(&sum)?;
+    Ok((found.scale(2.0)?, sum.scale(2.0)?))
+}
+
 #[test]
 fn what_the_host_has_to_do_is_between_two_modules_and_clones_stay() {
     let Some((context, mesh, _)) = devices(2, 1) else {
@@ -148,14 +161,7 @@ fn what_the_host_has_to_do_is_between_two_modules_and_clones_stay() {
     let rows = Layout::from_names(["data", UNSHARDED], &mesh).unwrap();
     let whole = numbers::<f32>(&[4, 3], 1);
     let mut weights = DVariable::new(context.copy_to_mesh(whole.clone(), &rows).unwrap());
-    let mut step = compile(|weights: &mut DVariable<f32>, by: &DTensor<f32>| {
-        let sum = weights.value().add(by)?;
-        let largest = sum.argmax(1)?;
-        // Whether there is an element for each of them is looked at on the host.
-        let found = largest.cast::<f32>()?.gather(&largest, 0)?;
-        weights.assign(&sum)?;
-        Ok::<_, Error>((found.scale(2.0)?, sum.scale(2.0)?))
-    });
+    let mut step = compile(looked_up);
     let by = context.copy_to_mesh(numbers(&[4, 3], 2), &rows).unwrap();
     let mut expected = whole;
     for _ in 0..3 {
@@ -182,6 +188,88 @@ fn what_the_host_has_to_do_is_between_two_modules_and_clones_stay() {
         said.contains("by itself: gather ") && said.contains(why),
         "{said}"
     );
+}
+
+#[test]
+fn variables_are_as_they_were_where_a_step_behind_a_module_fails() {
+    let Some((context, mesh, _)) = devices(2, 1) else {
+        return;
+    };
+    let rows = Layout::from_names(["data", UNSHARDED], &mesh).unwrap();
+    let place = |whole: ndarray::Array2<f32>| context.copy_to_mesh(whole, &rows).unwrap();
+    let whole = ndarray::array![[3.0_f32, 0.0, 0.0], [0.0, 3.0, 0.0]];
+    let outside = place(ndarray::array![[0.0_f32, 0.0, 9.0], [0.0, 0.0, 9.0]]);
+    let mut weights = DVariable::new(place(whole.clone()));
+    let mut step = compile(looked_up);
+    let none = place(ndarray::Array2::zeros([2, 3]));
+    step.call(&mut weights, &none).unwrap();
+    // The sum is there already, in a module of its own.
+    let refused = step.call(&mut weights, &outside).unwrap_err();
+    assert!(
+        matches!(refused, Error::IndexOutside { size: 2, .. }),
+        "{refused}"
+    );
+    assert_eq!(
+        (step.traces(), step.program().map(Program::modules)),
+        (1, Some(2))
+    );
+    assert_eq!(weights.value().to_host().unwrap(), whole.into_dyn());
+}
+
+type Two = (DVariable<f32>, DVariable<f32>);
+type Step = fn(&mut Two, &DTensor<f32>) -> Result<Vec<DTensor<f32>>, Error>;
+
+/// Steps of which each has an old value of the second variable among its results.
+const STEPS: [Step; 3] = [
+    |(previous, current), by| {
+        let next = current.value().add(by)?;
+        previous.assign(current.value())?;
+        current.assign(&next)?;
+        Ok(Vec::new())
+    },
+    |(_, current), by| {
+        let old = current.value().clone();
+        current.assign(&old.add(by)?)?;
+        Ok(vec![old])
+    },
+    // The host carries it through a loop, from which it comes as it was.
+    |(_, current), by| {
+        let (old, chosen) = repeat(2, (current.value().clone(), by.clone()), |(old, by)| {
+            Ok((old.clone(), by.gather(&by.argmax(1)?, 0)?))
+        })?;
+        current.assign(&current.value().add(&chosen)?)?;
+        Ok(vec![old])
+    },
+];
+
+#[test]
+fn an_old_value_that_is_assigned_to_another_variable_or_returned_is_not_used_up() {
+    let Some((context, mesh, _)) = devices(2, 1) else {
+        return;
+    };
+    let rows = Layout::from_names(["data", UNSHARDED], &mesh).unwrap();
+    let place = |seed| {
+        let whole = numbers::<f32>(&[4, 3], seed);
+        context.copy_to_mesh(whole, &rows).unwrap()
+    };
+    let by = place(3);
+    let new = || (DVariable::new(place(1)), DVariable::new(place(2)));
+    let hosted = |made: &[DTensor<f32>], (previous, current): &Two| -> Vec<ArrayD<f32>> {
+        let held = [previous.value(), current.value()];
+        let all = held.into_iter().chain(made);
+        all.map(|own| own.to_host().unwrap()).collect()
+    };
+    for (number, function) in STEPS.into_iter().enumerate() {
+        let (mut found, mut expected) = (new(), new());
+        let mut step = compile(function);
+        for _ in 0..3 {
+            let made = step.call(&mut found, &by).unwrap();
+            let alike = function(&mut expected, &by).unwrap();
+            assert_eq!(hosted(&made, &found), hosted(&alike, &expected), "{number}");
+        }
+        let program = step.program().unwrap();
+        assert_eq!(program.modules(), 1, "{program}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use ndarray::ArrayD;
 
 use super::*;
 use crate::testing::{clients, context, mesh};
-use crate::{Context, DTensor, Tape, compile};
+use crate::{Context, DTensor, HostValue, Tape, compile};
 
 type Tensor = DTensor<f64>;
 
@@ -238,4 +238,79 @@ fn a_body_that_is_traced_looks_at_no_elements() {
     let tape = Tape::new();
     let refused = looks(&tape.watch(&given.0)).unwrap_err();
     assert!(matches!(refused, Error::NotTraceable { .. }), "{refused}");
+}
+
+fn doubled(x: &Tensor) -> Result<(), Error> {
+    let given = (x.clone(), HostValue(2.0));
+    let all = repeat(3, given, |(x, by)| {
+        Ok((x.scale(by.0)?, HostValue(by.0 * 2.0)))
+    });
+    all.map(drop)
+}
+
+fn regrouped(x: &Tensor) -> Result<(), Error> {
+    let given = (vec![x.clone()], vec![x.clone(); 2]);
+    let all = repeat(2, given, |(first, rest)| {
+        Ok((vec![first[0].clone(), rest[0].clone()], rest[1..].to_vec()))
+    });
+    all.map(drop)
+}
+
+fn longer(x: &Tensor) -> Result<(), Error> {
+    repeat(2, vec![x.clone()], |own| Ok(vec![own[0].clone(); 2])).map(drop)
+}
+
+fn shorter(x: &Tensor) -> Result<(), Error> {
+    repeat(2, vec![x.clone()], |_| Ok(Vec::new())).map(drop)
+}
+
+/// A value of the host that is not the same, from what it was.
+fn value(found: &str, expected: &str) -> Error {
+    let [found, expected] = [found, expected].map(str::to_owned);
+    Error::LoopValue { found, expected }
+}
+
+#[test]
+fn a_body_carries_on_lists_and_values_of_the_host_as_it_was_given_them() {
+    let x = inputs(&context(), &mesh(), NAMES[0]).0;
+    type Loop = fn(&Tensor) -> Result<(), Error>;
+    let count = |found, expected| Error::LoopCount { found, expected };
+    let cases: [(Loop, Error); 4] = [
+        (doubled, value("4.0", "2.0")),
+        (regrouped, count(2, 1)),
+        (longer, count(2, 1)),
+        (shorter, count(0, 1)),
+    ];
+    for (function, expected) in cases {
+        let mut step = compile(|(): &mut (), x: &Tensor| function(x));
+        for refused in [function(&x), step.call(&mut (), &x)] {
+            assert_eq!(refused.unwrap_err(), expected);
+        }
+    }
+    // What stays the same is kept.
+    let given = (x.clone(), HostValue(0.5));
+    let (all, by) = repeat(2, given, |(x, by)| Ok((x.scale(by.0)?, *by))).unwrap();
+    let expected = x.scale(0.25).unwrap();
+    assert_eq!((hosted(&[all]), by.0), (hosted(&[expected]), 0.5));
+}
+
+#[test]
+fn a_body_gives_lists_and_values_of_the_host_as_the_first_time() {
+    let stack = inputs(&context(), &mesh(), NAMES[0]).1;
+    for [first, second] in [[[2, 1], [1, 2]], [[1, 2], [2, 1]], [[2, 1], [1, 1]]] {
+        let mut turns = [first, second].into_iter();
+        let grouped = |(): &(), row: &Tensor| {
+            let lists = turns.next().unwrap().map(|count| vec![row.clone(); count]);
+            Ok(((), <(_, _)>::from(lists)))
+        };
+        let refused = scan((), &stack, grouped).unwrap_err();
+        let [expected, found] = [first[0], second[0]];
+        assert_eq!(refused, Error::LoopCount { found, expected });
+    }
+    let mut turn = 0;
+    let counted = |(): &(), _: &Tensor| {
+        turn += 1;
+        Ok(((), HostValue(turn)))
+    };
+    assert_eq!(scan((), &stack, counted).unwrap_err(), value("2", "1"));
 }

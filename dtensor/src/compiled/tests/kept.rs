@@ -115,6 +115,41 @@ fn variables_are_as_they_were_where_a_function_fails_or_shows_others() {
     assert_eq!(model.elements().unwrap(), [5.0, 2.0, 3.0]);
 }
 
+#[test]
+fn a_tensor_that_a_lowered_function_captures_is_refused_with_a_remedy() {
+    let by = fives();
+    let mut model = Fickle::new(0, &by);
+    let mut step = compile(|model: &mut Fickle, given: &DTensor<f64>| model.step(&given.mul(&by)?));
+    let refused = step.lower(&mut model, &by).unwrap_err();
+    assert!(matches!(refused, Error::NotGiven), "{refused}");
+    assert_eq!(model.elements().unwrap(), [1.0, 2.0, 3.0]);
+    // In a call it is a constant.
+    step.call(&mut model, &by).unwrap();
+    assert_eq!(model.elements().unwrap(), [25.0, 2.0, 3.0]);
+
+    type Given = (DTensor<f64>, DTensor<f64>);
+    let mut step = compile(|(): &mut (), (x, by): &Given| {
+        let made = x.context().full(&[4], x.layout(), 2.0)?;
+        x.mul(by)?.mul(&made)
+    });
+    let program = step.lower(&mut (), &(by.clone(), by.clone())).unwrap();
+    assert_eq!(program.recorded(), 2, "{program}");
+}
+
+#[test]
+fn programs_that_are_more_than_are_kept_from_now_on_are_given_up() {
+    let (context, layout) = (context(), layouts(1).remove(1));
+    let mut step = compile(|(): &mut (), x: &DTensor<f32>| x.exp());
+    for (number, size) in [3, 4, 5, 6, 7, 8, 6].into_iter().enumerate() {
+        if number == 3 {
+            step = step.keep(1);
+        }
+        let zeros = context.zeros(&[size], &layout).unwrap();
+        step.call(&mut (), &zeros).unwrap();
+    }
+    assert_eq!(step.traces(), 7);
+}
+
 /// Notes warnings.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
@@ -195,4 +230,22 @@ fn a_function_whose_shapes_keep_changing_warns_with_counts_and_a_remedy() {
     ] {
         assert!(told.contains(part), "{told}");
     }
+}
+
+#[test]
+fn a_warning_tells_how_long_the_lists_of_inputs_are() {
+    let (x, warnings) = (fives(), Warnings::default());
+    tracing::subscriber::with_default(warnings.clone(), || {
+        let mut step = compile(|own: &mut Vec<DVariable<f64>>, x: &Vec<DTensor<f64>>| {
+            own[0].value().add(&x[0])
+        });
+        step = step.keep(1);
+        for count in [1, 2] {
+            let mut own = vec![DVariable::new(x.clone())];
+            step.call(&mut own, &vec![x.clone(); count]).unwrap();
+        }
+    });
+    let told = warnings.0.lock().unwrap().join("\n");
+    let is_told = told.ends_with(", a list of 2") && !told.contains("a list of 1");
+    assert!(is_told, "{told}");
 }

@@ -4,8 +4,8 @@ use meshwork_layout::ops::{OpError, Pool, Pooling};
 use ndarray::{ArrayD, ArrayViewD};
 
 use super::convolution::flat;
-use super::filled;
 use super::windows::Sliding;
+use super::{filled, is_nan};
 use crate::Number;
 
 /// The sizes of a pooling.
@@ -120,6 +120,5 @@ impl Pooler {
 /// Whether an element takes the place of the largest so far: the first that is no number does, and
 /// keeps it.
 fn exceeds<T: Number>(element: T, largest: T) -> bool {
-    let is_nan = |number: T| number.partial_cmp(&number).is_none();
     element > largest || (is_nan(element) && !is_nan(largest))
 }

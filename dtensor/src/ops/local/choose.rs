@@ -9,7 +9,7 @@ use meshwork_accel::{
 use meshwork_layout::Shape;
 use ndarray::{Axis, Slice};
 
-use super::super::kernel;
+use super::super::{is_short, kernel};
 use super::Local;
 use crate::backend::{DeviceBlocks, LocalDevices, Whole};
 use crate::{Error, Number, Scalar};
@@ -238,7 +238,8 @@ impl<T: Scalar> Local<T> {
 }
 
 impl<T: Number> Local<T> {
-    /// The sum of each element with those before it along an axis.
+    /// The sum of each element with those before it along an axis; of 16-bit floats in 32 bits,
+    /// rounded once.
     pub(in crate::ops) fn scanned(&self, axis: usize) -> Result<Self, Error> {
         let own = self.carried()?;
         if let Some((site, blocks)) = own.shaped() {
@@ -249,6 +250,9 @@ impl<T: Number> Local<T> {
             if let Some(made) = made {
                 return Ok(made);
             }
+        }
+        if is_short::<T>() {
+            return self.converted::<f32>()?.scanned(axis)?.converted();
         }
         self.here(|_, block| {
             let mut sums = block.to_owned();
@@ -286,4 +290,27 @@ impl<T: Number> Local<T> {
 fn split(sizes: &[usize], axis: usize) -> [usize; 3] {
     let (outer, rest) = sizes.split_at(axis);
     [outer.iter().product(), rest[0], rest[1..].iter().product()]
+}
+
+#[cfg(test)]
+mod tests {
+    use meshwork_accel::{bf16, f16};
+
+    use crate::Float;
+    use crate::testing::{context, layouts};
+
+    #[test]
+    fn sums_along_an_axis_of_short_floats_are_rounded_once_each() {
+        // More of them than such floats count to one by one.
+        fn check<T: Float>(count: usize) {
+            for layout in layouts(1) {
+                let ones = context().full(&[count], &layout, T::from_f64(1.0)).unwrap();
+                let sums = ones.cumsum(0).unwrap().to_host().unwrap();
+                let expected = (1..=count).map(T::from_index);
+                assert!(sums.iter().copied().eq(expected), "{sums:?}");
+            }
+        }
+        check::<bf16>(1000);
+        check::<f16>(4000);
+    }
 }

@@ -66,10 +66,11 @@ impl Lowerer<'_> {
         let place = |value: usize| program.inputs.iter().position(|input| *input == value);
         let mut bounds = Vec::with_capacity(lowered.bounds.len());
         for bound in &lowered.bounds {
-            // What is carried is not there before the loop.
-            let value = place(lowered.inputs[bound.value]);
+            // What is carried is not there before the loop, and parts of slices are no stack's box.
+            let value = place(lowered.inputs[bound.value]).filter(|_| bound.part.is_none());
             let value = value.filter(|value| *value >= scan.carried)?;
-            bounds.push(crate::backend::Bound { value, ..*bound });
+            let bound = bound.clone();
+            bounds.push(crate::backend::Bound { value, ..bound });
         }
         let body = self.graph_of(scan, program, lowered)?;
         let own = Loop::new(body, scan.count).ok()?;

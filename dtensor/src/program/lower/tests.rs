@@ -9,6 +9,7 @@ use crate::record::with_scalar;
 use crate::tape::tests::numbers;
 use crate::{Apart, Context, DTensor, Error, ReduceAxes, Scalar, Tape, compile};
 
+mod indices;
 mod interpreter;
 mod network;
 mod rolled;

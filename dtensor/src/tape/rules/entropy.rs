@@ -3,6 +3,7 @@
 
 use super::{Gradients, Rule, some};
 use crate::ops::place;
+use crate::record::with_indices;
 use crate::{DTensor, Error, Float};
 
 impl Rule<'_> {
@@ -34,7 +35,7 @@ impl Rule<'_> {
     ) -> Result<Gradients, Error> {
         let shape = self.shape(0)?;
         let classes = shape[place(-1, shape.len())];
-        let labels = self.given(1)?.to_indices()?.one_hot::<T>(classes)?;
+        let labels = with_indices!(self.given(1)?, |labels| labels.one_hot::<T>(classes)?);
         Ok(vec![some(self.by_logits(&labels, upstream)?), None])
     }
 

@@ -2,8 +2,10 @@
 
 use meshwork_layout::ops::{Op, OpError, Reducer};
 
+use super::strided::turned;
 use super::{Gradients, Rule, only, some, zero};
-use crate::ops::{ReduceAxes, all};
+use crate::ops::{ReduceAxes, all, place};
+use crate::record::with_indices;
 use crate::{DTensor, Error, Float};
 
 impl Rule<'_> {
@@ -17,17 +19,17 @@ impl Rule<'_> {
                 ..
             } => only(self.extreme(axes, upstream)),
             Op::Scan { axis } => {
-                let total = upstream.sum(&ReduceAxes::axes([*axis]).keep_dims())?;
-                let before = upstream.cumsum(*axis)?.sub(upstream)?;
-                only(total.sub(&before))
+                let along = place(*axis, upstream.rank());
+                let whole = upstream.whole_along(|other| other == along)?;
+                only(turned(&turned(&whole, along)?.cumsum(*axis)?, along))
             }
             Op::Select => self.select(upstream),
             Op::Gather { axis } => {
-                let (shape, indices) = (self.shape(0)?, self.given(1)?.to_indices()?);
-                Ok(vec![
-                    some(upstream.through_gather(shape, &indices, *axis)?),
-                    None,
-                ])
+                let shape = self.shape(0)?;
+                let by_params = with_indices!(self.given(1)?, |indices| {
+                    upstream.through_gather(shape, indices, *axis)?
+                });
+                Ok(vec![some(by_params), None])
             }
             Op::Stack { axis } => Ok(upstream.unstack(*axis)?.into_iter().map(some).collect()),
             Op::Tile { multiples } => only(self.tile(multiples, upstream)),
@@ -60,7 +62,8 @@ impl Rule<'_> {
         }
     }
 
-    /// Each of the largest elements, or of the smallest, has an equal share.
+    /// Each of the largest elements, or of the smallest, has an equal share. Where that is no
+    /// number, no gradient is one.
     #[track_caller]
     fn extreme<T: Float>(
         &self,
@@ -70,15 +73,18 @@ impl Rule<'_> {
         let elements = self.operand::<T>(0)?;
         let mut kept = elements.shape().to_vec();
         for axis in axes {
-            kept[crate::ops::place(*axis, elements.rank())] = 1;
+            kept[place(*axis, elements.rank())] = 1;
         }
         let extreme = self.result::<T>(0)?.reshape(&all(&kept))?;
         let upstream = upstream.reshape(&all(&kept))?;
-        let beside = elements.sub(&extreme)?;
-        let (none, one) = (zero(&beside)?, super::number(&beside, 1.0)?);
+        let (none, one) = (zero(&elements)?, super::number(&elements, 1.0)?);
+        // No number where both are equal, infinities too, which have no difference; else 0.
+        let equal = none.div(&elements.sub(&extreme)?)?;
         let along = ReduceAxes::axes(axes.iter().copied()).keep_dims();
-        let sharers = beside.select(&none, &one)?.sum(&along)?;
-        beside.select(&none, &upstream.div(&sharers)?)
+        let sharers = equal.select(&one, &none)?.sum(&along)?;
+        // 0, but for an extreme that is no number.
+        let doubt = none.div(&extreme.stop_gradient().relu()?.add(&one)?)?;
+        equal.select(&upstream.div(&sharers)?.add(&doubt)?, &none)
     }
 
     #[track_caller]
@@ -94,5 +100,89 @@ impl Rule<'_> {
         upstream
             .reshape(&all(&apart))?
             .sum(&ReduceAxes::axes(copies))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use meshwork_layout::Layout;
+
+    use crate::testing::{context, layouts};
+    use crate::{DTensor, Error, ReduceAxes, Tape, compile};
+
+    /// The slopes of the sum of what is made of some numbers are these, in all layouts, in programs
+    /// too.
+    #[track_caller]
+    fn check(
+        numbers: &[f32],
+        function: impl Fn(&DTensor<f32>) -> Result<DTensor<f32>, Error>,
+        expected: &[f32],
+    ) {
+        let step = |x: &DTensor<f32>| {
+            let tape = Tape::new();
+            let x = tape.watch(x);
+            let [slopes] = tape.gradient(&function(&x)?.sum_all()?, [&x])?;
+            Ok::<_, Error>(slopes)
+        };
+        for layout in layouts(1) {
+            let x = context().copy_to_mesh(ndarray::arr1(numbers), &layout);
+            let x = x.unwrap();
+            let mut compiled = compile(|(): &mut (), x: &DTensor<f32>| step(x));
+            let all = [
+                step(&x),
+                compiled.call(&mut (), &x),
+                compiled.call(&mut (), &x),
+            ];
+            for found in all {
+                let found = found.unwrap().to_host().unwrap();
+                let is_right =
+                    |(own, right): (&f32, &f32)| own == right || own.is_nan() && right.is_nan();
+                assert!(
+                    found.iter().zip(expected).all(is_right),
+                    "{layout}: {found}"
+                );
+            }
+            assert_eq!(compiled.traces(), 1);
+        }
+    }
+
+    fn row<T: crate::Scalar>(x: &DTensor<f32>, of: &[T]) -> Result<DTensor<T>, Error> {
+        let layout = Layout::replicated(x.layout().mesh(), 1);
+        x.context().copy_to_mesh(ndarray::arr1(of), &layout)
+    }
+
+    #[test]
+    fn what_a_sum_counts_behind_an_element_is_not_a_difference_of_large_numbers() {
+        let weighted = |by: [f32; 2]| move |x: &DTensor<f32>| x.cumsum(0)?.mul(&row(x, &by)?);
+        check(&[1.0, 2.0], weighted([1e9, 1.0]), &[1e9, 1.0]);
+        let far = f32::INFINITY;
+        check(&[1.0, 2.0], weighted([far, 1.0]), &[far, 1.0]);
+        check(&[1.0, 2.0], weighted([1.0, far]), &[far, far]);
+    }
+
+    #[test]
+    fn what_was_not_gathered_has_nothing_of_an_infinite_gradient() {
+        let logarithms = |x: &DTensor<f32>| x.gather(&row(x, &[0_i64, 1])?, 0)?.ln();
+        check(&[0.0, 1.0, 2.0], logarithms, &[f32::INFINITY, 1.0, 0.0]);
+        let by_floats = |x: &DTensor<f32>| x.gather(&row(x, &[2.0_f64, 1.0, 2.0])?, 0);
+        check(&[0.0, 1.0, 2.0], by_floats, &[0.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn extremes_that_are_infinite_or_no_numbers_have_gradients() {
+        let along = ReduceAxes::axes([0]);
+        let (far, none) = (f32::INFINITY, f32::NAN);
+        for (numbers, expected) in [
+            ([far, 1.0], [1.0, 0.0]),
+            ([-far, 1.0], [0.0, 1.0]),
+            ([-far, -far], [0.5, 0.5]),
+            ([far, far], [0.5, 0.5]),
+            ([none, 1.0], [none, none]),
+            ([3.0, none], [none, none]),
+            ([0.0, -0.0], [0.5, 0.5]),
+        ] {
+            check(&numbers, |x| x.max(&along), &expected);
+            check(&numbers.map(|x| -x), |x| x.min(&along), &expected);
+        }
     }
 }

@@ -47,7 +47,11 @@ fn spread<T: Float>(
     range: StridedRange,
     size: usize,
 ) -> Result<DTensor<T>, Error> {
-    let step = range.step.get().unsigned_abs();
+    // One element takes no steps, which may be longer than any memory.
+    let step = match range.count {
+        1 => 1,
+        _ => range.step.get().unsigned_abs(),
+    };
     let forward = match range.step.get() > 0 {
         true => gradient.clone(),
         false => turned(gradient, axis)?,
@@ -75,7 +79,7 @@ fn spread<T: Float>(
 
 /// The elements in the other order along a whole axis.
 #[track_caller]
-fn turned<T: Float>(gradient: &DTensor<T>, axis: usize) -> Result<DTensor<T>, Error> {
+pub(super) fn turned<T: Float>(gradient: &DTensor<T>, axis: usize) -> Result<DTensor<T>, Error> {
     let mut indices = vec![Index::FULL; gradient.rank()];
     indices[axis] = Index::Range {
         begin: None,
@@ -83,4 +87,34 @@ fn turned<T: Float>(gradient: &DTensor<T>, axis: usize) -> Result<DTensor<T>, Er
         step: NonZeroIsize::new(-1).expect("-1 is not 0"),
     };
     gradient.strided_slice(&indices)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroIsize;
+
+    use meshwork_layout::ops::Index;
+    use ndarray::array;
+
+    use crate::Tape;
+    use crate::testing::{context, layouts};
+
+    #[test]
+    fn a_step_over_all_of_an_axis_takes_no_memory() {
+        for (begin, step, expected) in [(None, 1_isize, 0_usize), (Some(2), 1, 2), (None, -1, 3)] {
+            let x = context().full(&[4], &layouts(1)[0], 1.0_f32).unwrap();
+            let tape = Tape::new();
+            let x = tape.watch(&x);
+            let far = Index::Range {
+                begin,
+                end: None,
+                step: NonZeroIsize::new(step << 60).unwrap(),
+            };
+            let one = x.strided_slice(&[far]).unwrap();
+            let [slopes] = tape.gradient(&one, [&x]).unwrap();
+            let mut right = array![0.0, 0.0, 0.0, 0.0];
+            right[expected] = 1.0;
+            assert_eq!(slopes.to_host().unwrap(), right.into_dyn());
+        }
+    }
 }

@@ -64,6 +64,20 @@ fn gradients_of_attention_and_embeddings_are_the_slopes() {
     });
 }
 
+/// Floats of 16 bits do not have the numbers of all rows.
+#[test]
+fn gradients_of_rows_go_to_them_in_short_floats_too() {
+    let [words, rows] = [1, 2].map(|rank| Layout::replicated(&mesh(), rank));
+    let table = context().full(&[300, 1], &rows, bf16::ONE).unwrap();
+    let words = table.context().copy_to_mesh(array![257_i64], &words);
+    let tape = Tape::new();
+    let table = tape.watch(&table);
+    let found = table.embedding(&words.unwrap()).unwrap();
+    let [slopes] = tape.gradient(&found.sum_all().unwrap(), [&table]).unwrap();
+    let slopes = slopes.to_host().unwrap().mapv(bf16::to_f32);
+    assert_eq!([slopes[[256, 0]], slopes[[257, 0]]], [0.0, 1.0]);
+}
+
 #[test]
 fn a_network_is_differentiated_from_end_to_end() {
     let pool = Pool::new(Pooling::Max, [2, 2]);
