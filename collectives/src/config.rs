@@ -352,6 +352,11 @@ impl Timeouts {
     /// How long an operation waits while not a byte of it comes or goes, or up to a quarter longer:
     /// by so much the slowest rank may be late. As long as bytes move, however slowly, it goes on.
     /// Default: 300 s.
+    ///
+    /// Where ranks share hosts, those that wait for others of their host do not see the bytes that
+    /// these exchange with other hosts, and wait for a day. If one hangs there whose process lives,
+    /// the group ends once a rank of another host has waited for it for this time, at the latest in
+    /// its next operation.
     #[must_use]
     pub fn operation(&self) -> Duration {
         self.operation

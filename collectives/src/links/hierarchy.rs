@@ -18,6 +18,7 @@ mod blocks;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::panic::Location;
+use std::time::Duration;
 
 use meshwork_accel::{Element, ElementType, ReduceOp, Reduction};
 
@@ -147,7 +148,12 @@ impl<'a, T: Element> Planned<'a, T> {
 
 impl Hierarchy {
     /// Of all ranks' hosts, the groups of this host's ranks and of those that carry the same share.
-    pub(crate) fn new(me: Rank, hosts: Hosts, local: Session, across: Option<Session>) -> Self {
+    ///
+    /// Inside the host ranks wait for each other as long as bytes move between hosts, though they
+    /// see none of these: for a day. Whoever waits in vain for bytes between hosts, or for the call
+    /// of a rank that hangs, ends the group before, and with it all waits inside the host.
+    pub(crate) fn new(me: Rank, hosts: Hosts, mut local: Session, across: Option<Session>) -> Self {
+        local.set_operation_timeout(Duration::MAX);
         let me = me.index();
         let carriers: Vec<usize> = Self::carriers(&hosts, me).collect();
         let place = |place: usize| RankPlace {
@@ -179,9 +185,9 @@ impl Hierarchy {
         (0..hosts.world()).filter(move |place| hosts.local_rank(*place) == hosts.local_rank(me))
     }
 
-    /// The group inside this host, and the one across hosts if this rank is in it.
-    pub(super) fn parts(&mut self) -> impl Iterator<Item = &mut Session> {
-        std::iter::once(&mut self.local).chain(&mut self.across)
+    /// The group across hosts, if this rank is in it.
+    pub(super) fn across(&mut self) -> Option<&mut Session> {
+        self.across.as_mut()
     }
 
     /// What goes around a ring of hosts goes by these links from now on.
@@ -347,3 +353,6 @@ impl Hierarchy {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -77,11 +77,9 @@ impl LinkMedium {
         }
     }
 
-    /// The groups inside hosts and across them that operations go by.
-    pub(crate) fn parts(&mut self) -> impl Iterator<Item = &mut Session> {
-        self.hierarchy
-            .iter_mut()
-            .flat_map(|hierarchy| hierarchy.parts())
+    /// The group across hosts that operations go by, if this rank is in one.
+    pub(crate) fn across(&mut self) -> Option<&mut Session> {
+        self.hierarchy.as_mut()?.across()
     }
 
     pub(crate) fn run<T: Element>(

@@ -27,6 +27,8 @@ pub(super) const DESCRIPTOR_WORDS: usize = 9;
 pub(super) const SEGMENTS: usize = 64;
 /// Bytes of a slot for messages to one rank.
 pub(super) const MESSAGE_SLOT: usize = 64 << 10;
+/// Bytes that cores hand each other at a time.
+const CACHE_LINE: usize = 64;
 /// Words of a call site: its length, then its bytes.
 pub(super) const SITE_WORDS: usize = 1 + SITE_LIMIT / 8;
 
@@ -104,12 +106,14 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// For `local` ranks on one host: together the slots in use should fit in the caches.
+    /// For `local` ranks on one host: together the slots in use should fit in the caches, and in
+    /// each slot a cache line for each rank.
     pub(crate) fn for_ranks(local: usize) -> Self {
+        let slot: usize = if local <= 4 { 256 << 10 } else { 128 << 10 };
         Self {
             ranks: local,
             small: 32 << 10,
-            slot: if local <= 4 { 256 << 10 } else { 128 << 10 },
+            slot: slot.max(local.saturating_mul(CACHE_LINE)),
             depth: 4,
             flat: 16,
         }
@@ -149,6 +153,11 @@ impl Shape {
     /// Bytes of one slot.
     pub(super) fn slot(self) -> usize {
         self.slot
+    }
+
+    /// Bytes of a slot for each of so many blocks, at most one for each rank: whole cache lines.
+    pub(super) fn room(self, blocks: usize) -> usize {
+        self.slot / blocks.max(1) / CACHE_LINE * CACHE_LINE
     }
 
     /// How many slots there are.
@@ -349,5 +358,23 @@ mod checked {
 
     fn line<A: Default>() -> PaddedFlag<A> {
         PaddedFlag(Flag::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::WORLD_LIMIT;
+
+    #[test]
+    fn a_block_for_each_rank_has_room_in_a_slot_however_many_there_are() {
+        for ranks in 1..=WORLD_LIMIT as usize {
+            let shape = Shape::for_ranks(ranks);
+            let room = shape.room(ranks);
+            assert!(
+                room > 0 && ranks * room <= shape.slot(),
+                "{ranks} ranks, {room} bytes"
+            );
+        }
     }
 }

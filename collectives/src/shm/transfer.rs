@@ -348,10 +348,9 @@ impl<A: Atomic> ShmCommunicator<A> {
         longest.unwrap_or(0).div_ceil(room)
     }
 
-    /// Elements of each block that fit in a slot with `blocks` blocks: whole cache lines of them.
+    /// Elements of each block that fit in a slot with `blocks` blocks.
     fn room<T>(&self, blocks: usize) -> usize {
-        let bytes = self.shape.slot() / blocks.max(1) / 64 * 64;
-        bytes.max(64) / size_of::<T>()
+        self.shape.room(blocks) / size_of::<T>()
     }
 }
 

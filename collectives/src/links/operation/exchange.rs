@@ -148,9 +148,13 @@ impl LinkOperation<'_> {
     /// Whether digests follow the calls. Blocks to be reduced may stand elsewhere on other ranks
     /// and still be as long as expected. Whoever finds that digests differ has sent its blocks to
     /// its successor at most, so that no other rank receives all that it needs. Even blocks have
-    /// the digest 0, which is told too: others may have chosen places.
+    /// the digest 0, which is told too: others may have chosen places. The targets of a permutation
+    /// say who sends at all: a rank may wait for one that has nothing for it.
     fn compares_digests(&self) -> bool {
-        self.request.contract.kind == Kind::ReduceScatter
+        matches!(
+            self.request.contract.kind,
+            Kind::ReduceScatter | Kind::Permute
+        )
     }
 
     async fn tell_call(&self, outgoing: &mut LinkWriters) -> Result<(), Failure> {
