@@ -294,7 +294,7 @@ impl Agreement {
                 part,
             } => {
                 self.follow(now, ballot);
-                self.node_of(now, ballot).comes_from(now, by.member_id);
+                self.node_of(now, ballot).asked_by(now, by.member_id);
                 self.accept(now, decision, out);
                 self.branch(part, out);
             }

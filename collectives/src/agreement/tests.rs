@@ -411,6 +411,24 @@ fn who_is_asked_again_promises_again() {
     assert!(out.iter().any(promises), "{out:?}");
 }
 
+/// The same of the vote: whoever proposes reaches the member again, and asks again.
+#[test]
+fn a_vote_that_was_lost_on_its_way_is_told_again() {
+    let mut world = World::new(3, TwoMemberPolicy::Proven, MS);
+    world.alive[1] = false;
+    world.meet(Proof::Ended);
+    world.run(3 * MS);
+    world.split(|member_id| member_id == 2);
+    world.run(4 * MS);
+    assert!(world.members[2].accepted.is_some());
+    world.cut.clear();
+    world.happens(0, Event::Reached(process(2)));
+    world.run(Duration::from_secs(5));
+    let (at, decision) = world.decided([0, 2]);
+    assert_eq!(survivors(&decision), [0, 2]);
+    assert!(at <= 10 * MS, "{at:?}");
+}
+
 #[test]
 fn no_member_calls_or_tells_more_others_than_the_logarithm_says() {
     for members in [2, 3, 5, 16, 70] {

@@ -78,7 +78,7 @@ impl Answers {
             .collect()
     }
 
-    /// Nothing has been passed up to a parent that is new.
+    /// Nothing that was passed up is taken to have come there.
     fn tell_all_again(&mut self, now: Instant) {
         self.passed.clear();
         self.news = (!self.from.is_empty()).then_some(now);
@@ -121,21 +121,12 @@ impl Node {
         }
     }
 
-    /// It comes from this member from now on: by another way, when one on the way was lost.
-    pub(super) fn comes_from(&mut self, now: Instant, parent: MemberId) {
-        if self.parent.replace(parent) != Some(parent) {
-            self.promised.tell_all_again(now);
-            self.accepted.tell_all_again(now);
-        }
-    }
-
-    /// It is asked to prepare. Whoever asks again has not heard the answer, though a connection may
-    /// have taken it.
+    /// It comes from this member from now on: by another way, when one on the way was lost. Whoever
+    /// asks again has not heard the answer, though a connection may have taken it.
     pub(super) fn asked_by(&mut self, now: Instant, parent: MemberId) {
-        match self.parent == Some(parent) {
-            true => self.promised.tell_all_again(now),
-            false => self.comes_from(now, parent),
-        }
+        self.parent = Some(parent);
+        self.promised.tell_all_again(now);
+        self.accepted.tell_all_again(now);
     }
 
     /// Takes in what voters have promised.
