@@ -37,7 +37,7 @@ mod roaming;
 mod streams;
 mod stripes;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod ways;
 
 use std::fmt;

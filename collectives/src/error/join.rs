@@ -85,6 +85,17 @@ pub enum JoinError {
         /// Processes that asked to join and were refused meanwhile.
         refused: Vec<UnauthenticatedPeer>,
     },
+    /// Rank 0 of a [`Rendezvous`](crate::Rendezvous) has more time than this rank and waits, or
+    /// has ended in the last seconds before.
+    #[error(
+        "{peer} was reached, but within {waited:.1?} it did not tell where all ranks listen: it waits for others, whom its own error names; start all ranks within that time, or raise MESHWORK_JOIN_TIMEOUT"
+    )]
+    StillWaiting {
+        /// Rank 0.
+        peer: Member,
+        /// How long this rank waited.
+        waited: Duration,
+    },
     /// The process at a member's address belongs to another job, or has another secret.
     #[error(
         "{peer} belongs to another job: this process and it hold different job secrets, or trust different authorities; give every process of the job the same MESHWORK_JOB_SECRET or authority"
@@ -242,6 +253,7 @@ impl JoinError {
                 | Self::TcpPortTaken { .. }
                 | Self::TcpUnreached { .. }
                 | Self::NotJoined { .. }
+                | Self::StillWaiting { .. }
                 | Self::NotAdmitted { .. }
                 | Self::Full { .. }
                 | Self::System(_)

@@ -40,6 +40,7 @@ use meshwork_testing::{Need, free_addresses};
 use tokio::runtime::Builder;
 
 use super::*;
+use crate::quic::testing::in_time;
 use crate::{
     DataTransport, Error, JobIdentity, JobSecret, JoinError, LossCause, Network, OperationError,
     ReduceOp, Refusal, Timeouts, Transport, UnauthenticatedCause,
@@ -136,19 +137,6 @@ fn each<T: Send, R: Send>(
 /// Whether the same bytes are in both, which is found without a look at each element.
 fn same_bits<T: bytemuck::Pod>(one: &[T], other: &[T]) -> bool {
     bytemuck::cast_slice::<T, u8>(one) == bytemuck::cast_slice::<T, u8>(other)
-}
-
-/// What ends when its time is up: with little time first, and with more where a busy machine did
-/// not come to the point by then.
-fn in_time<R>(attempt: impl Fn(Duration) -> R, has_come: impl Fn(&R) -> bool) -> R {
-    let mut time = Duration::from_millis(300);
-    loop {
-        let ended = attempt(time);
-        if has_come(&ended) || time >= PATIENCE {
-            return ended;
-        }
-        time *= 4;
-    }
 }
 
 fn config(members: &[String], rank: Rank, secret: &JobSecret) -> GroupConfig {

@@ -146,11 +146,14 @@ impl Membership {
     /// Why there is no group.
     pub(super) fn not_joined(&self, now: Instant) -> OperationError {
         let member = |rank: Rank| self.members[rank.index()].clone();
-        let missing = match self.absent.is_empty() {
+        // Some have come after all.
+        let absent = self.absent.iter().copied();
+        let absent = absent.filter(|rank| !self.peers.contains_key(rank));
+        let mut missing: Vec<_> = absent.map(member).collect();
+        if missing.is_empty() {
             // All whom anybody misses are there by now; others have not been heard of.
-            true => self.roster.unknown().map(member).collect(),
-            false => self.absent.iter().copied().map(member).collect(),
-        };
+            missing.extend(self.roster.unknown().map(member));
+        }
         let waited = now.saturating_duration_since(self.began);
         OperationError::Join(JoinError::NotJoined {
             missing,

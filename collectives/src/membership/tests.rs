@@ -372,6 +372,24 @@ fn a_rank_that_never_appears_is_named_at_the_deadline_with_those_that_were_refus
     );
 }
 
+#[test]
+fn who_comes_while_the_absent_are_named_is_not_among_them() {
+    let mut late = World::new(3, MS, Hosts::Each);
+    late.alive[2] = false;
+    let delay = TIMEOUTS.join - 300 * MS;
+    late.post(delay, 0, Event::Joined(Rank::new(1)));
+    late.post(delay, 1, Event::Joined(Rank::new(0)));
+    late.run(TIMEOUTS.join + Duration::from_secs(1));
+    for end in &late.ends[..2] {
+        let Some((_, End::Failed(OperationError::Join(JoinError::NotJoined { missing, .. })))) =
+            end
+        else {
+            panic!("{end:?}")
+        };
+        assert_eq!(missing, &[members(3)[2].clone()]);
+    }
+}
+
 /// Whoever is refused ends at the first refusal, so one member alone knows why it does not come.
 #[test]
 fn why_somebody_was_not_let_in_is_named_by_all_once() {

@@ -148,6 +148,8 @@ impl Admission {
         let incarnations = incarnations(view.decision.as_ref(), node.me);
         node.moves
             .retain(|member| incarnations.get(&member.member_id) == Some(&member.incarnation));
+        node.ways
+            .keep(|member_id| view.member_ids.contains(&member_id));
         let hello = Hello {
             rank: me.number(),
             incarnation: node.me.incarnation,

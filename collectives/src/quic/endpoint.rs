@@ -11,7 +11,8 @@ use quinn::{
     TransportConfig, VarInt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, lookup_host};
+use tokio::time::{Instant, timeout};
 
 use super::batches::Batches;
 use super::moves::Moves;
@@ -61,12 +62,13 @@ pub(super) struct Listening {
 }
 
 /// Listens where this rank should: at the override, or at its own address in the member list; over
-/// TCP too, at the same port, where that carries the bytes of operations.
+/// TCP too, at the same port, where that carries the bytes of operations. Looks up names no longer
+/// than members may take to appear.
 pub(super) async fn listen(
     config: &GroupConfig,
     identity: &Identity,
 ) -> Result<Listening, JoinError> {
-    let rank = config.rank();
+    let (rank, limit) = (config.rank(), config.timeouts().join());
     let (own, candidates) = match (config.own_address(), config.bind()) {
         (Some(own), Some(address)) => (own, vec![address]),
         (Some(own), None) => {
@@ -75,11 +77,12 @@ pub(super) async fn listen(
                 address: own.to_owned(),
                 kind: error.kind(),
             };
-            let found = tokio::net::lookup_host(own).await.map_err(failed)?;
-            (own, found.collect())
+            let found = timeout(limit, lookup_host(own)).await;
+            let found = found.unwrap_or_else(|late| Err(late.into()));
+            (own, found.map_err(failed)?.collect())
         }
         (None, Some(address)) => ("", vec![address]),
-        (None, None) => ("", vec![towards(config.seeds()).await?]),
+        (None, None) => ("", vec![towards(config.seeds(), limit).await?]),
     };
     let (socket, listener) = match config.network().data_transport() {
         DataTransport::Quic => (bind_any(rank, own, &candidates)?, None),
@@ -109,10 +112,14 @@ pub(super) async fn listen(
 
 /// The address of this machine from which the first seed is reached that is an address at all, and
 /// any port.
-async fn towards(seeds: &[String]) -> Result<SocketAddr, JoinError> {
-    let mut last = io::ErrorKind::NotFound;
-    for seed in seeds {
-        match from_here_to(seed).await {
+async fn towards(seeds: &[String], limit: Duration) -> Result<SocketAddr, JoinError> {
+    let (until, mut last) = (Instant::now() + limit, io::ErrorKind::NotFound);
+    let count = u32::try_from(seeds.len()).unwrap_or(u32::MAX);
+    for (left, seed) in (1..=count).rev().zip(seeds) {
+        // As much is left for each of the others.
+        let patience = until.saturating_duration_since(Instant::now()) / left;
+        let found = timeout(patience, from_here_to(seed)).await;
+        match found.unwrap_or_else(|late| Err(late.into())) {
             Ok(address) => return Ok(address),
             Err(error) => last = error.kind(),
         }
@@ -125,7 +132,7 @@ async fn towards(seeds: &[String]) -> Result<SocketAddr, JoinError> {
 
 /// The address of this machine from which another is reached, and any port.
 pub(super) async fn from_here_to(seed: &str) -> io::Result<SocketAddr> {
-    let mut found = tokio::net::lookup_host(seed).await?;
+    let mut found = lookup_host(seed).await?;
     let seed = found.next().ok_or(io::ErrorKind::NotFound)?;
     Ok((host::from_here_to(seed)?, 0).into())
 }
@@ -168,6 +175,18 @@ pub(super) fn attentive_client(
     let mut client = ClientConfig::new(identity.client());
     let mut transport = transport_config(network);
     transport.keep_alive_interval(Some(pause));
+    client.transport_config(Arc::new(transport));
+    client
+}
+
+/// One whose connections end when so much time has gone by without a sign of life, for which they
+/// ask before.
+pub(super) fn impatient_client(identity: &Identity, silence: Duration) -> ClientConfig {
+    let mut client = ClientConfig::new(identity.client());
+    let mut transport = transport_config(Network::default());
+    transport
+        .keep_alive_interval(Some(silence / 4))
+        .max_idle_timeout(silence.try_into().ok());
     client.transport_config(Arc::new(transport));
     client
 }

@@ -70,10 +70,11 @@ impl Rendezvous {
         })
     }
 
-    /// Waits so long for the others, instead of 30 s.
+    /// Waits so long for the others, instead of 30 s: from a millisecond to a day. A rank that has
+    /// reached rank 0 gives it 5 s more to say who is missing.
     #[must_use]
     pub fn with_limit(mut self, limit: Duration) -> Self {
-        self.limit = limit;
+        self.limit = Timeouts::default().with_join(limit).join();
         self
     }
 
@@ -81,7 +82,8 @@ impl Rendezvous {
     ///
     /// # Errors
     /// [`JoinError::NotJoined`] with the ranks that have not come in time, which rank 0 tells to
-    /// all who have; [`JoinError::Refused`] for a process that does not belong to the others,
+    /// all who have; [`JoinError::StillWaiting`] where it has more time than this rank;
+    /// [`JoinError::Refused`] for a process that does not belong to the others,
     /// [`JoinError::OtherJob`], [`JoinError::Expired`]; for rank 0 [`JoinError::PortTaken`] and
     /// [`JoinError::Bind`]; [`JoinError::System`], [`JoinError::Config`].
     pub fn meet(&self, identity: impl Into<JobIdentity>) -> Result<Vec<String>, JoinError> {
@@ -104,7 +106,7 @@ impl Rendezvous {
         let met = runtime.block_on(async {
             match self.rank {
                 Rank::CHIEF => host::receive_all(self, identity).await,
-                _ => guest::register(self, identity).await,
+                _ => guest::register(self, identity, || look_up(&self.address)).await,
             }
         });
         // A name that is still being looked up must not hold the program back.

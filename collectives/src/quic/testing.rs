@@ -1,13 +1,18 @@
-//! Members of a first epoch, all in this process, whose parts tests play.
+//! Members of a first epoch, all in this process, whose parts tests play; and what other tests need
+//! for what takes time.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use meshwork_testing::free_addresses;
+use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use super::{Remote, join};
 use crate::{GroupConfig, JobSecret, Member, OperationError, Rank, Timeouts, Transport};
 
+/// Long enough for any test to pass, short enough to see one hang.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a member may be silent: a fourth of the time in which all have to meet.
 pub(super) const SILENCE: Duration = Duration::from_secs(1);
 
@@ -54,4 +59,27 @@ pub(super) async fn end(remote: &Remote) {
     let message = "it shrinks".to_owned();
     let over = OperationError::Aborted { peer, message };
     remote.give_up(over).await;
+}
+
+/// Where the one thread that could look up names is busy until the end, or until it is sent a word.
+pub(crate) fn without_look_ups<R>(test: impl AsyncFnOnce(&mpsc::Sender<()>) -> R) -> R {
+    let mut runtime = Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(1).build();
+    let runtime = runtime.unwrap();
+    let (busy, until_end) = mpsc::channel();
+    runtime.spawn_blocking(move || until_end.recv());
+    runtime.block_on(async { timeout(PATIENCE, test(&busy)).await.unwrap() })
+}
+
+/// What ends when its time is up: with little time first, and with more where a busy machine did
+/// not come to the point by then.
+pub(crate) fn in_time<R>(attempt: impl Fn(Duration) -> R, has_come: impl Fn(&R) -> bool) -> R {
+    let mut time = Duration::from_millis(300);
+    loop {
+        let ended = attempt(time);
+        if has_come(&ended) || time >= PATIENCE {
+            return ended;
+        }
+        time *= 4;
+    }
 }

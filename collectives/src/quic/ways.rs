@@ -44,6 +44,7 @@ impl Ways {
             member: config.rank().number(),
             endpoint,
             most: config.most(),
+            limit: config.timeouts().join(),
         };
         Ok(Self {
             relay: Some(RelayClient::open(&relay.name, &relay.token, own).await?),
@@ -96,6 +97,14 @@ impl Ways {
         }
     }
 
+    /// Gives back what leads to others than these.
+    pub(super) fn keep(&self, stays: impl Fn(MemberId) -> bool) {
+        if let Some(relay) = &self.relay {
+            relay.keep(&stays);
+        }
+        self.relayed().retain(|member_id| stays(*member_id));
+    }
+
     /// The endpoint listens at this address from now on.
     pub(super) fn begin_at(&self, endpoint: SocketAddr) {
         if let Some(relay) = &self.relay {
@@ -116,5 +125,45 @@ impl Ways {
     fn relayed(&self) -> std::sync::MutexGuard<'_, BTreeSet<MemberId>> {
         // Nothing that holds the lock can panic half-way through a change.
         self.relayed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::quic::admission::{Admission, Kept};
+    use crate::quic::node::Node;
+    use crate::quic::testing::Job;
+    use crate::wire::{Decision, MemberProcess, Newcomer};
+    use crate::{JobSecret, RelayToken};
+
+    /// A group has two members at the most, and the second is gone.
+    #[tokio::test]
+    async fn a_new_epoch_gives_back_the_ways_to_all_who_are_not_in_it() {
+        let relay = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = relay.local_addr().unwrap().to_string();
+        let token = RelayToken::of(&JobSecret::generate().unwrap());
+        let config = Job::new(2).config(0).with_relay(address, token);
+        let node = Node::open(&config).await.unwrap();
+        let is_late = Duration::MAX;
+        let by_relay = |member_id| node.ways.next(member_id, is_late, Way::Direct) != Way::Direct;
+        assert!(by_relay(1) && by_relay(7) && !by_relay(8));
+        let newcomer = MemberProcess {
+            member_id: 8,
+            incarnation: 1,
+        };
+        let view = node.view(Decision {
+            epoch: 2,
+            survivors: vec![node.me],
+            newcomers: vec![Newcomer::at(newcomer, "127.0.0.1:1")],
+            completed: 0,
+        });
+        let (events, _inbox) = mpsc::channel(1);
+        let _admission = Admission::new(&node, view.unwrap(), Kept::new(), events);
+        assert!(by_relay(8) && by_relay(9) && !by_relay(10));
     }
 }

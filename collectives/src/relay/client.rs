@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 use socket2::SockRef;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
 
 use super::RelayToken;
 use super::datagram::{Datagram, HEAD, Nonce, data_head};
 use crate::host::{everywhere, is_here};
 use crate::identity::fill_random;
 use crate::notice::say;
-use crate::tasks::spawn;
+use crate::tasks::{spawn, spawn_in};
 use crate::{JoinError, RelayRefusal};
 
 /// The largest packet that goes by a relay: with all heads it fits 1,500 bytes, so that it need not
@@ -54,11 +54,20 @@ struct Shared {
     standing: Mutex<Standing>,
     /// Where the endpoint listens, as seen from this machine.
     endpoint: Mutex<SocketAddr>,
-    /// For each peer a socket that is it for the endpoint.
-    ways: Mutex<BTreeMap<u32, Arc<UdpSocket>>>,
+    /// What each peer is to the endpoint.
+    ways: Mutex<BTreeMap<u32, Way>>,
     most: usize,
+    /// How long the relay's name is looked up.
+    limit: Duration,
     /// Which end with the client.
     tasks: Mutex<Vec<AbortHandle>>,
+}
+
+/// What a peer is to the endpoint.
+struct Way {
+    socket: Arc<UdpSocket>,
+    /// Sends on what comes from the endpoint; ends with this.
+    _carrying: JoinSet<()>,
 }
 
 /// How this rank and the relay stand.
@@ -81,11 +90,13 @@ struct Refused {
     last: Instant,
 }
 
-/// Who uses a relay, and how many peers it may have.
+/// Who uses a relay, how many peers it may have at a time, and how long it looks up the relay's
+/// name.
 pub(crate) struct Registrant {
     pub(crate) member: u32,
     pub(crate) endpoint: SocketAddr,
     pub(crate) most: u32,
+    pub(crate) limit: Duration,
 }
 
 impl RelayClient {
@@ -101,6 +112,7 @@ impl RelayClient {
         };
         let mut nonce = Nonce::default();
         fill_random(&mut nonce)?;
+        let socket = connected(name, own.limit).await.map_err(failed)?;
         let standing = Standing {
             heard: Instant::now(),
             refusals: 0,
@@ -112,16 +124,18 @@ impl RelayClient {
             token: token.clone(),
             member: own.member,
             nonce,
-            socket: watch::Sender::new(Arc::new(connected(name).await.map_err(failed)?)),
+            socket: watch::Sender::new(Arc::new(socket)),
             session: AtomicU64::new(0),
             standing: Mutex::new(standing),
             endpoint: Mutex::new(on_this_machine(own.endpoint)),
             ways: Mutex::default(),
             most: own.most as usize,
+            limit: own.limit,
             tasks: Mutex::default(),
         });
         let tasks = [
             spawn(shared.clone().stay_registered()),
+            spawn(shared.clone().follow()),
             spawn(shared.clone().listen()),
         ];
         lock(&shared.tasks).extend(tasks.map(|task| task.abort_handle()));
@@ -139,7 +153,7 @@ impl RelayClient {
         *lock(&self.0.endpoint) = endpoint;
         for way in lock(&self.0.ways).values() {
             // What is not connected carries nothing: its peer is lost in time.
-            let _ = SockRef::from(&**way).connect(&endpoint.into());
+            let _ = SockRef::from(&*way.socket).connect(&endpoint.into());
         }
     }
 
@@ -164,20 +178,26 @@ impl RelayClient {
     pub(crate) fn at(&self, address: SocketAddr) -> Option<u32> {
         let ways = lock(&self.0.ways);
         let mut ways = ways.iter();
-        ways.find_map(|(member, way)| (way.local_addr().ok()? == address).then_some(*member))
+        ways.find_map(|(member, way)| (way.socket.local_addr().ok()? == address).then_some(*member))
+    }
+
+    /// Gives back what stands for other members than these.
+    pub(crate) fn keep(&self, stays: impl Fn(u32) -> bool) {
+        lock(&self.0.ways).retain(|member, _| stays(*member));
     }
 }
 
 impl Drop for RelayClient {
     fn drop(&mut self) {
         lock(&self.0.tasks).iter().for_each(AbortHandle::abort);
+        self.keep(|_| false);
     }
 }
 
 impl Shared {
     async fn stay_registered(self: Arc<Self>) {
+        let mut sockets = self.socket.subscribe();
         loop {
-            self.follow().await;
             let session = self.session.load(Ordering::Relaxed);
             let hello = Datagram::Hello {
                 member: self.member,
@@ -185,22 +205,27 @@ impl Shared {
                 nonce: self.nonce,
             };
             self.send(&hello).await;
-            sleep(if session == 0 { AT_FIRST } else { OFTEN }).await;
+            let pause = if session == 0 { AT_FIRST } else { OFTEN };
+            // At once from another address.
+            let _ = timeout(pause, sockets.changed()).await;
             self.notice_silence(Instant::now());
         }
     }
 
     /// Goes on from another address where this machine has lost the one of the socket: the relay
-    /// then gives it a session of its own.
-    async fn follow(&self) {
-        let own = self.towards().local_addr();
-        if own.is_ok_and(|own| is_here(own.ip())) {
-            return;
-        }
-        // Without any way there the next look finds the same.
-        if let Ok(socket) = connected(&self.name).await {
-            self.session.store(0, Ordering::Relaxed);
-            self.socket.send_replace(Arc::new(socket));
+    /// then gives it a session of its own. Nothing else waits for the name service.
+    async fn follow(self: Arc<Self>) {
+        loop {
+            sleep(AT_FIRST).await;
+            let own = self.towards().local_addr();
+            if own.is_ok_and(|own| is_here(own.ip())) {
+                continue;
+            }
+            // Without any way there the next look finds the same.
+            if let Ok(socket) = connected(&self.name, self.limit).await {
+                self.session.store(0, Ordering::Relaxed);
+                self.socket.send_replace(Arc::new(socket));
+            }
         }
     }
 
@@ -267,7 +292,7 @@ impl Shared {
                 session,
                 member,
                 packet,
-            }) if session == self.session.load(Ordering::Relaxed) => {
+            }) if session != 0 && session == self.session.load(Ordering::Relaxed) => {
                 if let Some(way) = self.way(member) {
                     // A packet that does not get through is lost, as any may be.
                     let _ = way.send(packet).await;
@@ -337,16 +362,19 @@ impl Shared {
     fn way(self: &Arc<Self>, member: u32) -> Option<Arc<UdpSocket>> {
         let mut ways = lock(&self.ways);
         if let Some(way) = ways.get(&member) {
-            return Some(way.clone());
+            return Some(way.socket.clone());
         }
         // A relay may name anybody.
         (ways.len() < self.most).then_some(())?;
-        let way = Arc::new(beside(*lock(&self.endpoint)).ok()?);
-        ways.insert(member, way.clone());
-        drop(ways);
-        let carrying = spawn(self.clone().carry(member, way.clone()));
-        lock(&self.tasks).push(carrying.abort_handle());
-        Some(way)
+        let socket = Arc::new(beside(*lock(&self.endpoint)).ok()?);
+        let mut carrying = JoinSet::new();
+        spawn_in(&mut carrying, self.clone().carry(member, socket.clone()));
+        let way = Way {
+            socket: socket.clone(),
+            _carrying: carrying,
+        };
+        ways.insert(member, way);
+        Some(socket)
     }
 
     /// Sends to the relay what the endpoint sends to a peer.
@@ -367,10 +395,10 @@ impl Shared {
     }
 }
 
-/// A socket towards the relay, from any port.
-async fn connected(relay: &str) -> io::Result<UdpSocket> {
+/// A socket towards the relay, from any port, if its name is found in time.
+async fn connected(relay: &str, limit: Duration) -> io::Result<UdpSocket> {
     let mut last = io::ErrorKind::NotFound.into();
-    for address in tokio::net::lookup_host(relay).await? {
+    for address in timeout(limit, tokio::net::lookup_host(relay)).await?? {
         let socket = UdpSocket::bind((everywhere(address.ip()), 0)).await?;
         match socket.connect(address).await {
             Ok(()) => return Ok(socket),
@@ -410,8 +438,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+    #[cfg(target_os = "linux")]
+    use std::sync::mpsc;
+
+    use tokio::task::yield_now;
+
     use super::*;
     use crate::JobSecret;
+    use crate::quic::testing::without_look_ups;
 
     const REASON: RelayRefusal = RelayRefusal::Token;
 
@@ -419,13 +454,18 @@ mod tests {
     async fn asks() -> (RelayClient, std::net::UdpSocket) {
         let relay = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let name = relay.local_addr().unwrap().to_string();
+        (registers(&name).await.unwrap(), relay)
+    }
+
+    async fn registers(name: &str) -> Result<RelayClient, JoinError> {
         let token = RelayToken::of(&JobSecret::generate().unwrap());
         let own = Registrant {
             member: 1,
             endpoint: ([127, 0, 0, 1], 4000).into(),
             most: 2,
+            limit: Duration::from_secs(1),
         };
-        (RelayClient::open(&name, &token, own).await.unwrap(), relay)
+        RelayClient::open(name, &token, own).await
     }
 
     impl RelayClient {
@@ -485,5 +525,88 @@ mod tests {
         assert_eq!((client.session(), client.refusal()), (0, None));
         refused_for_long();
         assert_eq!(client.refusal(), Some(REASON));
+    }
+
+    #[test]
+    fn a_relay_whose_name_is_looked_up_in_vain_is_an_error_in_time() {
+        let opened = without_look_ups(async |_| registers("localhost:9").await);
+        let error = opened.err().unwrap();
+        let late = io::ErrorKind::TimedOut;
+        assert!(
+            matches!(&error, JoinError::Relay { kind, .. } if *kind == late),
+            "{error}"
+        );
+    }
+
+    /// Whose address no machine has.
+    #[cfg(target_os = "linux")]
+    fn of_elsewhere() -> UdpSocket {
+        use socket2::{Domain, Socket, Type};
+
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        let address: SocketAddr = ([192, 0, 2, 1], 0).into();
+        socket.set_freebind_v4(true).unwrap();
+        socket.bind(&address.into()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        UdpSocket::from_std(socket.into()).unwrap()
+    }
+
+    /// Just where a machine loses its address a name service may not answer for long.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_relay_that_is_silent_is_named_in_time_while_its_name_is_looked_up() {
+        without_look_ups(async |busy| {
+            busy.send(()).unwrap();
+            let client = registers("localhost:9").await.unwrap();
+            // Once it has been looked up, there is nobody to do it again.
+            let (_busy, until_end) = mpsc::channel::<()>();
+            tokio::task::spawn_blocking(move || until_end.recv());
+            client.0.socket.send_replace(Arc::new(of_elsewhere()));
+            lock(&client.0.standing).heard = Instant::now().checked_sub(SILENCE).unwrap();
+            while !lock(&client.0.standing).is_silent {
+                yield_now().await;
+            }
+        });
+    }
+
+    #[tokio::test]
+    async fn before_there_is_a_session_no_datagram_makes_a_way() {
+        let (client, _relay) = asks().await;
+        let packet: &[u8] = &[1];
+        let data = |session| Datagram::Data {
+            session,
+            member: 7,
+            packet,
+        };
+        client.hears(data(0)).await;
+        assert!(lock(&client.0.ways).is_empty());
+        client.is_registered().await;
+        client.hears(data(client.session())).await;
+        assert!(lock(&client.0.ways).contains_key(&7));
+    }
+
+    async fn closes(socket: Weak<UdpSocket>) {
+        let closing = async {
+            while socket.strong_count() > 0 {
+                yield_now().await;
+            }
+        };
+        let closed = timeout(Duration::from_secs(20), closing).await;
+        closed.expect("nobody holds it any more");
+    }
+
+    #[tokio::test]
+    async fn ways_that_are_given_back_are_closed_and_make_room_for_others() {
+        let (client, _relay) = asks().await;
+        let shared = client.0.clone();
+        let way = |member| shared.way(member).map(|socket| Arc::downgrade(&socket));
+        let (first, second) = (way(1).unwrap(), way(2).unwrap());
+        assert_eq!(client.way_to(3), None);
+        client.keep(|member| member == 1);
+        closes(second).await;
+        assert!(client.way_to(3).is_some());
+        assert!(first.ptr_eq(&way(1).unwrap()), "it stays as it was");
+        drop(client);
+        closes(first).await;
     }
 }

@@ -151,6 +151,21 @@ fn of_two_a_rank_that_has_left_without_a_word_of_the_kernel_may_live_on() {
     );
 }
 
+/// Of six ranks, 0 and 3 are no neighbours.
+#[test]
+fn a_second_process_with_the_number_of_a_member_that_lives_is_not_let_in_and_disturbs_nobody() {
+    let (job, groups) = Hasty::met(6);
+    let config = job.config(3).with_bind("127.0.0.1:0".parse().unwrap());
+    let error = Group::rejoin(&config).unwrap_err();
+    assert!(
+        matches!(error, Error::Join(JoinError::NotAdmitted { .. })),
+        "{error}"
+    );
+    each(groups, |mut group| {
+        group.barrier().and_then(|()| group.leave()).unwrap();
+    });
+}
+
 #[test]
 fn survivors_keep_their_choice_of_algorithm_and_how_long_they_wait() {
     let mut groups = Over::Quic.groups(3);

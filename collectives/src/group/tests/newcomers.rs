@@ -402,48 +402,90 @@ fn spoken_in(mut bytes: &[u8]) -> bool {
     false
 }
 
-#[test]
-fn a_newcomer_that_dies_while_it_joins_costs_the_others_no_time_to_join() {
+/// A founder that lets a newcomer in and loses it; when it knew.
+fn outlives_a_newcomer(job: &Job, rank: Rank) -> Instant {
+    let mut group = job.founder(rank, 3);
+    let lost = loop {
+        if let Err(error) = group.grow() {
+            break error;
+        }
+    };
+    let known = Instant::now();
+    assert!(lost.is_loss(), "{lost}");
+    group.shrink().unwrap();
+    assert_eq!((group.world(), group.epoch().number()), (2, 3));
+    reduces(&mut group);
+    group.leave().unwrap();
+    known
+}
+
+/// When each of two founders knows that a newcomer has ended which never joins, and is this process
+/// of the system. Once it is let in, `ends` takes its port, and says when it has ended.
+fn known_and_ended(
+    process_id: u32,
+    ends: impl FnOnce(UdpSocket) -> Instant,
+) -> (Vec<Instant>, Instant) {
     let job = Job::new(Over::Quic, 2);
-    let mut dying = std::process::Command::new("sleep")
-        .arg("1000")
-        .spawn()
-        .unwrap();
-    let process_id = dying.id();
-    // Where the kernel tells of no process, a port that nobody has is the end of a newcomer.
     let listening = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = listening.local_addr().unwrap().to_string();
     thread::scope(|scope| {
         let founders = Rank::all(2).map(|rank| {
             let job = &job;
-            scope.spawn(move || {
-                let mut group = job.founder(rank, 3);
-                let lost = loop {
-                    if let Err(error) = group.grow() {
-                        break error;
-                    }
-                };
-                let known = Instant::now();
-                assert!(lost.is_loss(), "{lost}");
-                group.shrink().unwrap();
-                assert_eq!((group.world(), group.epoch().number()), (2, 3));
-                reduces(&mut group);
-                group.leave().unwrap();
-                known
-            })
+            scope.spawn(move || outlives_a_newcomer(job, rank))
         });
         let founders: Vec<_> = founders.collect();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let asks = asks_and_never_joins(&job, process_id, address);
         let admitted = runtime.block_on(async { tokio::time::timeout(PATIENCE, asks).await });
         admitted.expect("it is admitted in time");
+        let ended = ends(listening);
+        let known = founders.into_iter().map(|founder| founder.join().unwrap());
+        (known.collect(), ended)
+    })
+}
+
+#[test]
+fn a_newcomer_that_dies_while_it_joins_costs_the_others_no_time_to_join() {
+    let mut dying = std::process::Command::new("sleep")
+        .arg("1000")
+        .spawn()
+        .unwrap();
+    let (known, died) = known_and_ended(dying.id(), |listening| {
+        // Where the kernel tells of no process, a port that nobody has is the end of a newcomer.
         drop(listening);
         dying.kill().unwrap();
         let died = Instant::now();
         dying.wait().unwrap();
-        for founder in founders {
-            let took = founder.join().unwrap().saturating_duration_since(died);
-            assert!(took < PATIENCE / 2, "{took:?}");
-        }
+        died
     });
+    for known in known {
+        let took = known.saturating_duration_since(died);
+        assert!(took < PATIENCE / 2, "{took:?}");
+    }
+}
+
+/// As one is on a copy of a running machine, which has the name of the other.
+#[test]
+fn a_newcomer_that_is_no_process_of_this_kernel_lives_as_long_as_its_port_is_open() {
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let (known, closed) = known_and_ended(ended.id(), |listening| {
+        is_asked(&listening);
+        Instant::now()
+    });
+    for known in known {
+        let took = known.checked_duration_since(closed);
+        assert!(took.is_some_and(|took| took < PATIENCE / 2), "{took:?}");
+    }
+}
+
+/// Waits for one of the datagrams that ask whether somebody listens; what came before does not
+/// count.
+fn is_asked(listening: &UdpSocket) {
+    let mut buffer = [0; 2048];
+    listening.set_nonblocking(true).unwrap();
+    while listening.recv(&mut buffer).is_ok() {}
+    listening.set_nonblocking(false).unwrap();
+    listening.set_read_timeout(Some(PATIENCE)).unwrap();
+    while listening.recv(&mut buffer).expect("its port is asked") != 1 {}
 }

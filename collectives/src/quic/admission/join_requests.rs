@@ -117,7 +117,8 @@ impl Admission {
     /// Another process has come in the place of a member: if that is still waited for, it will not
     /// come.
     pub(super) async fn miss(&self, rank: Rank) {
-        let missing = !self.admitted().contains_key(&rank);
+        // Once all have met nobody is, and only neighbours are admitted.
+        let missing = self.roster.get().is_none() && !self.admitted().contains_key(&rank);
         if missing {
             let _ = self.events.send(Event::Reported(rank)).await;
         }

@@ -38,9 +38,12 @@ impl Admission {
         watching
     }
 
+    /// One that this kernel does not know has ended already, or is another kernel's and has only a
+    /// host of the same name: its port tells which.
     async fn watch_newcomer(self: Arc<Self>, rank: Rank, newcomer: Newcomer) {
         let own = host_digest(&self.node.host);
-        if newcomer.host == own && own != [0; 16] {
+        let shares_host = newcomer.host == own && own != [0; 16];
+        if shares_host && host::has_process(newcomer.process_id) {
             if host::process_ended(newcomer.process_id).await.is_err() {
                 // The kernel cannot tell: the time to join is left.
                 return;

@@ -15,10 +15,12 @@ use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncTimer, AsyncUdpSocket, Connection, Runtime, UdpPoller};
 use tokio::runtime::Builder;
 use tokio::task::yield_now;
+use tokio::time::sleep;
 
 use super::*;
-use crate::JobSecret;
 use crate::identity::Role;
+use crate::quic::testing::{in_time, without_look_ups};
+use crate::{JobSecret, Timeouts};
 
 /// Of 75 s, which the soak of whole processes has for patience.
 const OUTAGE: Duration = Duration::from_secs(32);
@@ -317,4 +319,51 @@ fn a_connection_permits_what_all_its_streams_may_have_under_way() {
     let told = u64::from(CONNECTION_WINDOW - CONNECTION_WINDOW / 8);
     let control = u64::from(STREAM_WINDOW);
     assert!(told >= all - control / 2, "{told} of {all} bytes");
+}
+
+#[test]
+fn a_rank_looks_for_its_own_address_no_longer_than_for_the_others() {
+    let secret = JobSecret::generate().unwrap();
+    let identity = Identity::new(&secret, Role::Rank(Rank::CHIEF)).unwrap();
+    let config = GroupConfig::new(["localhost:0"], Rank::CHIEF, secret).unwrap();
+    let timeouts = Timeouts::default().with_join(Duration::from_millis(1));
+    let config = config.with_timeouts(timeouts);
+    let error = without_look_ups(async |_| listen(&config, &identity).await.err().unwrap());
+    let late = io::ErrorKind::TimedOut;
+    assert!(
+        matches!(&error, JoinError::Bind { kind, .. } if *kind == late),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_seed_that_is_looked_for_in_vain_leaves_time_for_the_next() {
+    let look = |seeds: &[&str]| {
+        let seeds: Vec<String> = seeds.iter().copied().map(str::to_owned).collect();
+        without_look_ups(async |_| towards(&seeds, Duration::from_millis(20)).await)
+    };
+    let found = look(&["localhost:1", "127.0.0.1:1"]).unwrap();
+    assert_eq!(found.ip(), Ipv4Addr::LOCALHOST);
+    let error = look(&["localhost:1"]).unwrap_err();
+    let late = io::ErrorKind::TimedOut;
+    assert!(
+        matches!(&error, JoinError::NoSeed { kind, .. } if *kind == late),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_seed_alone_may_be_looked_for_as_long_as_there_is_time() {
+    let seeds = ["localhost:1".to_owned()];
+    let look = |limit: Duration| {
+        without_look_ups(async |busy| {
+            let look_ups_begin = async {
+                sleep(limit * 6 / 10).await;
+                busy.send(()).unwrap();
+            };
+            tokio::join!(towards(&seeds, limit), look_ups_begin).0
+        })
+    };
+    let found = in_time(look, Result::is_ok).unwrap();
+    assert_eq!(found.port(), 0);
 }

@@ -11,13 +11,15 @@
 //! may die, so others are too, and those that the answers name. An address may be one that the job
 //! has left and another job has taken: `denials` says when such answers leave no hope.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quinn::Connection;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::net::lookup_host;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{self, sleep, timeout, timeout_at};
 
 use super::Reconfiguration;
 use super::denials::{Answer, Denials};
@@ -26,10 +28,10 @@ use crate::agreement::{Event, MemberId};
 use crate::identity::{Distrust, Role, distrust};
 use crate::quic::TURNED_AWAY;
 use crate::quic::control::{self, NoMessage};
-use crate::tasks::spawn_in;
+use crate::tasks::{spawn, spawn_in};
 use crate::wire::{AgreementMessage, Message, Spoken, WireError};
 
-/// How long one member may take to answer.
+/// How long one member may take to answer, and how long a round waits for addresses before.
 const ATTEMPT: Duration = Duration::from_secs(1);
 /// The pause before all are asked again; it doubles each time.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -37,6 +39,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// Members that are asked at a time: one may be gone without anybody knowing.
 const ASKED: usize = 8;
+
+/// Names that are being looked up.
+type LookUps = BTreeMap<String, JoinHandle<Option<Vec<SocketAddr>>>>;
 
 /// A member that may be asked.
 #[derive(Clone, Copy, Debug)]
@@ -60,9 +65,9 @@ impl Reconfiguration {
     pub(super) async fn ask(self: Arc<Self>) -> JoinError {
         let timeouts = self.node.config.timeouts();
         let mut denials = Denials::new(timeouts.silence().min(timeouts.join() / 2));
-        let mut pause = PAUSE;
+        let (mut look_ups, mut pause) = (LookUps::new(), PAUSE);
         for number in 0_usize.. {
-            let round = self.round(number).await;
+            let round = self.round(number, &mut look_ups).await;
             let mut asked = JoinSet::new();
             for seed in round.seeds {
                 let own = self.clone();
@@ -152,7 +157,7 @@ impl Reconfiguration {
 
     /// Members that are asked in a round: some that were given first, and some others that are
     /// known.
-    async fn round(&self, number: usize) -> Round {
+    async fn round(&self, number: usize, look_ups: &mut LookUps) -> Round {
         let given = self.node.config.seeds();
         let known = self.known_members();
         let names = some_of(given, number).map(|seed| (Role::Member, seed.clone()));
@@ -169,14 +174,14 @@ impl Reconfiguration {
         let Ok(own) = self.node.endpoint.local_addr() else {
             return round;
         };
-        for (role, name) in names {
+        let found = looked_up(&names, look_ups, look_up).await;
+        for ((role, _), reached) in names.into_iter().zip(found) {
             // One that cannot be resolved yet, as while a cluster starts, is tried again.
-            let Ok(found) = tokio::net::lookup_host(&name).await else {
+            let Some(mut reached) = reached else {
                 round.unresolved = true;
                 continue;
             };
-            let reached = found.filter(|address| address.is_ipv4() == own.is_ipv4());
-            let reached: Vec<_> = reached.collect();
+            reached.retain(|address| address.is_ipv4() == own.is_ipv4());
             round.of_all = round.of_all.max(rounds_of(reached.len()));
             for &address in some_of(&reached, number).filter(|address| **address != own) {
                 if round.seeds.iter().all(|seed| seed.address != address) {
@@ -199,6 +204,40 @@ impl Reconfiguration {
     }
 }
 
+/// The addresses of each name, as far as they are found in time. What takes longer goes on and is
+/// for a later round: begun anew it would take as long again.
+async fn looked_up<F>(
+    names: &[(Role, String)],
+    look_ups: &mut LookUps,
+    look_up: impl Fn(String) -> F,
+) -> Vec<Option<Vec<SocketAddr>>>
+where
+    F: Future<Output = Option<Vec<SocketAddr>>> + Send + 'static,
+{
+    for (_, name) in names {
+        let begin = || spawn(look_up(name.clone()));
+        look_ups.entry(name.clone()).or_insert_with(begin);
+    }
+    let until = time::Instant::now() + ATTEMPT;
+    let mut found = BTreeMap::new();
+    for (_, name) in names {
+        if let Some(looking) = look_ups.get_mut(name)
+            && let Ok(ended) = timeout_at(until, looking).await
+        {
+            look_ups.remove(name);
+            found.insert(name, ended.ok().flatten());
+        }
+    }
+    let names = names.iter();
+    names
+        .map(|(_, name)| found.get(name).cloned().flatten())
+        .collect()
+}
+
+async fn look_up(name: String) -> Option<Vec<SocketAddr>> {
+    Some(lookup_host(name).await.ok()?.collect())
+}
+
 /// Rounds in which so many are asked.
 fn rounds_of(len: usize) -> usize {
     len.div_ceil(ASKED)
@@ -215,7 +254,15 @@ fn some_of<T>(all: &[T], round: usize) -> impl Iterator<Item = &T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use tokio::sync::{mpsc, oneshot};
+
     use super::*;
+    use crate::quic::node::Node;
+    use crate::quic::testing::without_look_ups;
+    use crate::wire::JoinRequest;
+    use crate::{GroupConfig, JobSecret, Rank};
 
     #[test]
     fn of_any_number_each_is_asked_in_time_and_none_twice_at_once() {
@@ -232,5 +279,58 @@ mod tests {
             }
             assert_eq!(missed, [0; 0], "{len} seeds");
         }
+    }
+
+    /// A name service may not answer for long.
+    #[test]
+    fn who_is_known_by_an_address_is_asked_whatever_becomes_of_names() {
+        let (bind, living) = ("127.0.0.1:0", "127.0.0.1:1");
+        let secret = JobSecret::generate().unwrap();
+        let config = GroupConfig::newcomer(["localhost:1", living], secret).unwrap();
+        let config = config.with_bind(bind.parse().unwrap());
+        let round = without_look_ups(async |_| {
+            let node = Node::open(&config).await.unwrap();
+            let join_request = JoinRequest {
+                epoch: 0,
+                newcomer: node.newcomer(),
+                program: [0; 16],
+                restarts: 0,
+            };
+            let (inbox, _arrivals) = mpsc::channel(1);
+            let asks = Reconfiguration {
+                node,
+                join_request,
+                inbox,
+            };
+            asks.round(0, &mut LookUps::new()).await
+        });
+        let asked: Vec<String> = round
+            .seeds
+            .iter()
+            .map(|seed| seed.address.to_string())
+            .collect();
+        assert_eq!(asked, [living]);
+        assert!(round.unresolved);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_takes_longer_than_a_round_is_found_in_a_later_one() {
+        let address = SocketAddr::from(([192, 0, 2, 1], 1));
+        // A member may be a seed too.
+        let roles = [Role::Rank(Rank::CHIEF), Role::Member];
+        let names = roles.map(|role| (role, "slow:1".to_owned()));
+        let (service, answer) = oneshot::channel();
+        // Only who asks first is ever answered.
+        let answer = Mutex::new(Some(answer));
+        let look_up = |_| {
+            let answer = answer.lock().unwrap().take();
+            async move { answer?.await.ok() }
+        };
+        let mut look_ups = LookUps::new();
+        let found = looked_up(&names, &mut look_ups, look_up).await;
+        assert_eq!(found, [None, None]);
+        service.send(vec![address]).unwrap();
+        let found = looked_up(&names, &mut look_ups, look_up).await;
+        assert_eq!(found, [Some(vec![address]), Some(vec![address])]);
     }
 }

@@ -1,19 +1,24 @@
 //! A rank other than 0: it calls until it is answered.
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use quinn::Endpoint;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::{Rendezvous, everywhere, look_up};
+use super::{Rendezvous, everywhere};
 use crate::identity::{Identity, Role, distrust};
 use crate::quic::control::{self, NoMessage};
 use crate::quic::{TURNED_AWAY, endpoint};
 use crate::wire::{Absence, Message, Registration, Stranger, WireError};
-use crate::{JoinError, Member, Network, Rank, Refusal};
+use crate::{JoinError, Member, Rank, Refusal};
 
 /// How long an attempt to reach rank 0 may take before a new one starts afresh.
-const ATTEMPT: Duration = Duration::from_secs(3);
+pub(super) const ATTEMPT: Duration = Duration::from_secs(3);
+/// How long rank 0 may be silent before it is called again: it may have ended, and been started
+/// again. If it was only slow, it takes this rank in once more.
+const SILENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts that fail at once.
 const PAUSE: Duration = Duration::from_millis(50);
 /// What a rank that has been heard waits longer than rank 0 does, which says who is missing.
@@ -32,14 +37,16 @@ impl From<NoMessage> for Attempt {
     }
 }
 
-/// Tells rank 0 where this one is going to listen, until it tells where all do.
-pub(super) async fn register(
+/// Tells rank 0, where it is looked up, at which port this one is going to listen, until it tells
+/// where all do.
+pub(super) async fn register<F: Future<Output = io::Result<SocketAddr>>>(
     rendezvous: &Rendezvous,
     identity: &Identity,
+    look_up: impl Fn() -> F,
 ) -> Result<Vec<String>, JoinError> {
     let until = Instant::now() + rendezvous.limit;
     loop {
-        match attempt(rendezvous, identity, until).await {
+        match attempt(rendezvous, identity, look_up(), until).await {
             Ok(addresses) => return Ok(addresses),
             Err(Attempt::Hopeless(error)) => return Err(error),
             Err(Attempt::Failed) if Instant::now() < until => sleep(PAUSE).await,
@@ -57,28 +64,32 @@ pub(super) async fn register(
 async fn attempt(
     rendezvous: &Rendezvous,
     identity: &Identity,
+    look_up: impl Future<Output = io::Result<SocketAddr>>,
     until: Instant,
 ) -> Result<Vec<String>, Attempt> {
+    // A look-up that began afresh would take as long again.
+    let Ok(Ok(address)) = timeout_at(until, look_up).await else {
+        return Err(Attempt::Failed);
+    };
     let limit = until.saturating_duration_since(Instant::now()).min(ATTEMPT);
-    let reached = timeout(limit, reach(rendezvous, identity)).await;
+    let reached = timeout(limit, reach(rendezvous, identity, address)).await;
     let (endpoint, connection) = reached.map_err(|_| Attempt::Failed)??;
     let answer = timeout_at(until + GRACE, ask(rendezvous, &connection)).await;
     // Rank 0 is sure then that all has arrived.
     connection.close(TURNED_AWAY, b"");
     endpoint.wait_idle().await;
-    answer.map_err(|_| Attempt::Failed)?
+    answer.map_err(|_| rendezvous.unanswered())?
 }
 
 async fn reach(
     rendezvous: &Rendezvous,
     identity: &Identity,
+    address: SocketAddr,
 ) -> Result<(Endpoint, quinn::Connection), Attempt> {
-    let failed = |_| Attempt::Failed;
-    let address = look_up(&rendezvous.address).await.map_err(failed)?;
     let endpoint = endpoint::dialler(everywhere(address.ip())).map_err(Attempt::Hopeless)?;
     let name = identity.server_name(Role::Rank(Rank::CHIEF));
     let name = name.map_err(|error| Attempt::Hopeless(error.into()))?;
-    let client = endpoint::client(identity, Network::default());
+    let client = endpoint::impatient_client(identity, SILENCE);
     let connecting = endpoint.connect_with(client, address, &name.to_str());
     let connecting = connecting.map_err(|_| Attempt::Failed)?;
     let connection = connecting.await.map_err(|error| {
@@ -122,6 +133,13 @@ async fn ask(
 }
 
 impl Rendezvous {
+    fn unanswered(&self) -> Attempt {
+        Attempt::Hopeless(JoinError::StillWaiting {
+            peer: self.host(),
+            waited: self.limit + GRACE,
+        })
+    }
+
     fn without(&self, absence: &Absence) -> Attempt {
         let missing = absence
             .ranks

@@ -16,7 +16,9 @@ use crate::quic::control::{self, NoMessage};
 use crate::quic::handshake_limiter::{HandshakeLimiter, HandshakePermit};
 use crate::quic::{TURNED_AWAY, endpoint};
 use crate::tasks::spawn_in;
-use crate::wire::{ABSENT_LIMIT, Absence, AddressBatch, Message, Registration, Stranger};
+use crate::wire::{
+    ABSENT_LIMIT, Absence, AddressBatch, Message, Registration, Stranger, WireError,
+};
 use crate::{JoinError, Member, Network, Rank, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
 
 /// How long a guest may take to receive its answer.
@@ -24,16 +26,16 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Guests that are remembered as turned away.
 const REFUSED: usize = 16;
 
-/// Somebody who holds the secret, and what it said.
+/// Somebody who holds the secret.
 struct Guest {
     connection: Connection,
     answer: SendStream,
-    said: Registration,
 }
 
 /// How a call ended.
 enum Call {
-    Came(Guest),
+    /// Somebody who said this, or is refused for what it said.
+    Came(Guest, Result<Registration, Refusal>),
     Refused(UnauthenticatedPeer),
     /// Nobody waits for an answer any more.
     Over,
@@ -44,8 +46,8 @@ pub(super) async fn receive_all(
     rendezvous: &Rendezvous,
     identity: &Identity,
 ) -> Result<Vec<String>, JoinError> {
-    let endpoint = listen(rendezvous, identity).await?;
     let until = Instant::now() + rendezvous.limit;
+    let endpoint = listen(rendezvous, identity, until).await?;
     let mut reception = Reception::new(rendezvous, identity);
     // Either way, who is missing says how it ended.
     let _ = timeout_at(until, reception.until_complete(&endpoint)).await;
@@ -91,7 +93,7 @@ impl<'a> Reception<'a> {
                     }
                 }
                 Some(call) = self.calls.join_next() => match call.unwrap_or(Call::Over) {
-                    Call::Came(guest) => self.take_in(guest),
+                    Call::Came(guest, said) => self.take_in(guest, said),
                     Call::Refused(peer) => self.note(peer),
                     Call::Over => {}
                 }
@@ -100,30 +102,14 @@ impl<'a> Reception<'a> {
     }
 
     /// Keeps a guest that belongs here, and tells any other at once why it does not.
-    fn take_in(&mut self, mut guest: Guest) {
-        let (said, from) = (guest.said, guest.connection.remote_address());
-        let claimed = said.rank;
-        let taken = match self
-            .identity
-            .is(&guest.connection, Role::Rank(Rank::new(claimed)))
-        {
-            true => self.known.register(said, from, self.rendezvous.host_name()),
-            false => Err(Refusal::RankUnproved { claimed }),
-        };
+    fn take_in(&mut self, mut guest: Guest, said: Result<Registration, Refusal>) {
+        let taken = said.and_then(|said| self.register(&guest.connection, said));
         let Err(refusal) = taken else {
-            if is_of_one_link(from) {
-                say(format_args!(
-                    "rank {claimed} comes from {}, a link-local address, which no other rank can \
-                     dial: give all another address of rank 0 than {}",
-                    from.ip(),
-                    self.rendezvous.address
-                ));
-            }
             self.guests.push(guest);
             return;
         };
         self.note(UnauthenticatedPeer::new(
-            from,
+            guest.connection.remote_address(),
             UnauthenticatedCause::Refused(refusal),
         ));
         spawn_in(&mut self.calls, async move {
@@ -131,6 +117,25 @@ impl<'a> Reception<'a> {
             let _ = timeout(ANSWER, guest.tell(&why)).await;
             Call::Over
         });
+    }
+
+    /// Remembers where a rank of this job is going to listen.
+    fn register(&mut self, connection: &Connection, said: Registration) -> Result<(), Refusal> {
+        let (claimed, from) = (said.rank, connection.remote_address());
+        if !self.identity.is(connection, Role::Rank(Rank::new(claimed))) {
+            return Err(Refusal::RankUnproved { claimed });
+        }
+        let host = self.rendezvous.host_name();
+        self.known.register(said, from, host)?;
+        if is_of_one_link(from) {
+            say(format_args!(
+                "rank {claimed} comes from {}, a link-local address, which no other rank can \
+                 dial: give all another address of rank 0 than {}",
+                from.ip(),
+                self.rendezvous.address
+            ));
+        }
+        Ok(())
     }
 
     fn note(&mut self, peer: UnauthenticatedPeer) {
@@ -182,14 +187,21 @@ impl Guest {
     }
 }
 
-async fn listen(rendezvous: &Rendezvous, identity: &Identity) -> Result<Endpoint, JoinError> {
+async fn listen(
+    rendezvous: &Rendezvous,
+    identity: &Identity,
+    until: Instant,
+) -> Result<Endpoint, JoinError> {
     let rank = Rank::CHIEF;
     let unbound = |error: std::io::Error| JoinError::Bind {
         rank,
         address: rendezvous.address.clone(),
         kind: error.kind(),
     };
-    let address = look_up(&rendezvous.address).await.map_err(unbound)?;
+    let found = timeout_at(until, look_up(&rendezvous.address)).await;
+    let address = found
+        .unwrap_or_else(|late| Err(late.into()))
+        .map_err(unbound)?;
     // The name may be that of an address translation, or mean this host alone on this host.
     let address = SocketAddr::new(everywhere(address.ip()), address.port());
     endpoint::listener(address, endpoint::server(identity, Network::default())).map_err(|error| {
@@ -213,15 +225,15 @@ async fn hear(incoming: Incoming, permit: HandshakePermit) -> Call {
             }
         };
         let (answer, mut receive) = connection.accept_bi().await?;
-        match control::read(&mut receive).await? {
-            Message::Register(said) => Ok(Call::Came(Guest {
-                connection,
-                answer,
-                said,
-            })),
-            // A rank of a group that meets elsewhere, or a launcher with bad news.
-            _ => Ok(Call::Over),
-        }
+        let said = match control::read(&mut receive).await {
+            Ok(Message::Register(said)) => Ok(said),
+            Err(NoMessage::Malformed(WireError::Version { found, expected })) => {
+                Err(Refusal::Version { expected, found })
+            }
+            // A rank of a group that meets elsewhere, a launcher with bad news, or nobody.
+            Ok(_) | Err(_) => return Ok(Call::Over),
+        };
+        Ok(Call::Came(Guest { connection, answer }, said))
     };
     match timeout(permit.patience(), hearing).await {
         Ok(Ok(call)) => call,

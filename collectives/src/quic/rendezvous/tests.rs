@@ -3,8 +3,14 @@
 use std::net::UdpSocket;
 use std::thread;
 
+use tokio::runtime::Builder;
+use tokio::time::{sleep, timeout};
+
 use super::*;
-use crate::{JobSecret, Refusal};
+use crate::quic::testing::{in_time, without_look_ups};
+use crate::quic::{control, endpoint};
+use crate::wire::{Message, Registration, VERSION};
+use crate::{JobSecret, Network, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
 
 const PLENTY: Duration = Duration::from_secs(60);
 
@@ -115,5 +121,140 @@ fn ranks_of_another_number_are_told_both() {
             .to_string()
             .contains("was refused: it was started for 2 ranks"),
         "{alone}"
+    );
+}
+
+#[test]
+fn a_rank_whose_time_is_over_before_that_of_rank_0_says_that_this_was_reached() {
+    let (address, secret) = (free_address(), secret());
+    let begin = |rank, limit| {
+        let (rendezvous, secret) = (of(&address, rank, 3, limit), secret.clone());
+        thread::spawn(move || rendezvous.meet(secret))
+    };
+    let host = begin(0, PLENTY);
+    let is_told = |error: &JoinError| match error {
+        JoinError::StillWaiting { peer, .. } => peer.rank() == Rank::CHIEF,
+        _ => false,
+    };
+    let early = |limit| begin(1, limit).join().unwrap().unwrap_err();
+    let error = in_time(early, is_told);
+    assert!(is_told(&error), "{error}");
+    assert_eq!(error.rank_at_fault(), None);
+    assert!(error.is_retryable());
+    // It still waits, indeed.
+    let all = [host, begin(1, PLENTY), begin(2, PLENTY)];
+    for met in all.map(|thread| thread.join().unwrap()) {
+        assert_eq!(met.unwrap().len(), 3);
+    }
+}
+
+/// Rank 0 hears a guest, and ends without a word.
+fn hear_and_end(address: SocketAddr, secret: JobSecret) {
+    let identity = Identity::of_job(&secret.into(), Role::Rank(Rank::CHIEF)).unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let hearing = async {
+        let server = endpoint::server(&identity, Network::default());
+        let endpoint = endpoint::listener(address, server).unwrap();
+        let connection = endpoint.accept().await.unwrap().await.unwrap();
+        let (send, mut receive) = connection.accept_bi().await.unwrap();
+        let heard = control::read(&mut receive).await.unwrap();
+        assert!(matches!(heard, Message::Register(_)), "{heard:?}");
+        (endpoint, connection, send, receive)
+    };
+    let held = runtime.block_on(async { timeout(PLENTY, hearing).await.unwrap() });
+    // Nobody is left to send anything when these say goodbye.
+    drop(runtime);
+    drop(held);
+}
+
+#[test]
+fn a_rank_0_that_has_ended_and_was_started_again_is_met() {
+    let (address, secret) = (free_address(), secret());
+    let begin = |rank| {
+        let (rendezvous, secret) = (of(&address, rank, 2, PLENTY), secret.clone());
+        thread::spawn(move || rendezvous.meet(secret))
+    };
+    let guest = begin(1);
+    hear_and_end(address.parse().unwrap(), secret.clone());
+    for met in [begin(0), guest].map(|thread| thread.join().unwrap()) {
+        assert_eq!(met.unwrap().len(), 2);
+    }
+}
+
+#[test]
+fn a_rank_may_look_for_rank_0_longer_than_it_calls_it() {
+    let (address, secret) = (free_address(), secret());
+    let [host, guest] = [0, 1].map(|rank| of(&address, rank, 2, 10 * guest::ATTEMPT));
+    let identity = Identity::of_job(&secret.clone().into(), Role::Rank(Rank::new(1))).unwrap();
+    let host = thread::spawn(move || host.meet(secret));
+    let look_up = || async {
+        sleep(guest::ATTEMPT + Duration::from_millis(100)).await;
+        look_up(&address).await
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let met = runtime.block_on(guest::register(&guest, &identity, look_up));
+    assert_eq!(met.unwrap(), host.join().unwrap().unwrap());
+}
+
+/// What rank 0 answers to somebody of its job who says this, unless its time is over before.
+async fn answer(identity: &Identity, address: SocketAddr, said: &[u8]) -> Option<Message> {
+    let endpoint = endpoint::dialler(everywhere(address.ip())).unwrap();
+    let name = identity.server_name(Role::Rank(Rank::CHIEF)).unwrap();
+    let client = endpoint::client(identity, Network::default());
+    let connecting = endpoint.connect_with(client, address, &name.to_str());
+    let connection = connecting.unwrap().await.ok()?;
+    let (mut send, mut receive) = connection.open_bi().await.ok()?;
+    send.write_all(said).await.ok()?;
+    control::read(&mut receive).await.ok()
+}
+
+#[test]
+fn a_rank_of_another_release_is_told_both_versions_and_named() {
+    let (address, secret) = (free_address(), secret());
+    let identity = Identity::of_job(&secret.clone().into(), Role::Rank(Rank::new(1))).unwrap();
+    let registration = Registration {
+        rank: 1,
+        world: 2,
+        port: 61_001,
+    };
+    let mut said = Message::Register(registration).encode();
+    said[4] = VERSION + 1;
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let attempt = |limit| {
+        let (host, secret) = (of(&address, 0, 2, limit), secret.clone());
+        let host = thread::spawn(move || host.meet(secret));
+        let answer = answer(&identity, address.parse().unwrap(), &said);
+        let answer = runtime.block_on(async { timeout(limit, answer).await.ok().flatten() });
+        (answer, host.join().unwrap().unwrap_err())
+    };
+    let (answer, error) = in_time(attempt, |(answer, _)| answer.is_some());
+    let reason = Refusal::Version {
+        expected: VERSION,
+        found: VERSION + 1,
+    };
+    assert_eq!(answer, Some(Message::Refusal(reason.into())));
+    let JoinError::NotJoined { refused, .. } = error else {
+        panic!("{error}");
+    };
+    let causes: Vec<_> = refused.iter().map(UnauthenticatedPeer::cause).collect();
+    assert_eq!(causes, [UnauthenticatedCause::Refused(reason)]);
+}
+
+#[test]
+fn no_limit_is_longer_than_clocks_bear() {
+    let alone = of(&free_address(), 0, 1, Duration::MAX);
+    assert_eq!(alone.meet(secret()).unwrap(), ["127.0.0.1:61000"]);
+}
+
+#[test]
+fn rank_0_looks_for_its_own_address_no_longer_than_for_the_others() {
+    let alone = of("localhost:0", 0, 1, Duration::from_millis(1));
+    let identity = Identity::of_job(&secret().into(), Role::Rank(Rank::CHIEF)).unwrap();
+    let met = without_look_ups(async |_| host::receive_all(&alone, &identity).await);
+    let error = met.unwrap_err();
+    let late = io::ErrorKind::TimedOut;
+    assert!(
+        matches!(&error, JoinError::Bind { kind, .. } if *kind == late),
+        "{error}"
     );
 }
