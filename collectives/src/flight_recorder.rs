@@ -32,8 +32,7 @@ use clock::{Clock, Tick};
 pub(crate) use journal::{Ending, MediumKind, Serial};
 use journal::{Journal, Operation};
 use long::LongWaits;
-use totals::moved;
-pub(crate) use totals::{Carried, Totals};
+pub(crate) use totals::{Carried, Totals, buffer_bytes};
 
 /// One rank's recorder, shared by its groups and by the driver of its network.
 #[derive(Debug)]
@@ -124,13 +123,14 @@ impl OperationLog {
         let _ = self.log.part_of.set(whole);
     }
 
-    /// Notes that an operation begins.
+    /// Notes that an operation begins, which moves so many bytes.
     #[inline]
     pub(crate) fn begin(
         &mut self,
         contract: &Contract,
         caller: &'static Location<'static>,
         medium: MediumKind,
+        moved: u64,
     ) -> Serial {
         if cfg!(meshwork_bare) {
             return Serial::default();
@@ -139,10 +139,10 @@ impl OperationLog {
             contract: *contract,
             caller,
             medium,
+            moved,
         };
         self.last = self.last.next();
-        (self.began, self.medium) = (self.clock.now(), medium);
-        self.moved = moved(contract, self.log.members.len());
+        (self.began, self.medium, self.moved) = (self.clock.now(), medium, moved);
         let journal = &self.log.journal;
         journal.begin(self.last, self.began, operation);
         journal.thread.store(thread(), Ordering::Relaxed);

@@ -78,6 +78,8 @@ pub struct Group {
     observer: Observer,
     /// Known without the session, which operations that were started hold.
     over: watch::Receiver<Option<OperationError>>,
+    /// Whether operations that were started have it: another has the group itself.
+    is_workers: bool,
 }
 
 impl Group {
@@ -145,12 +147,20 @@ impl Group {
             .collect();
         // Whoever may be joined has to listen, alone or not.
         if members.len() == 1 && config.most() == 1 {
-            let alone = Self::local(1)?.pop();
-            return Ok((alone.expect("a group of one rank has one"), Ok(())));
+            return Ok((Self::alone(config, members)?, Ok(())));
         }
         let driver = Arc::new(Driver::with_background_thread().map_err(no_thread)?);
         let met = driver.block_on(quic::join(config, members))?;
         Ok(Self::begin(driver, met)?)
+    }
+
+    /// The group of a process that nobody can join.
+    fn alone(config: &GroupConfig, members: Arc<[Member]>) -> Result<Self, SystemError> {
+        let recorder = FlightRecorder::new(config.rank(), members.clone(), config.dump());
+        let communicator = ShmCommunicator::alone().map_err(no_thread)?;
+        let mut session = in_process(local::Hub::new(), members, recorder, communicator)?;
+        session.timeouts = config.timeouts();
+        Ok(Self::joined(session))
     }
 
     /// A group of `world` ranks for threads of this process, in the order of their ranks.
@@ -166,12 +176,8 @@ impl Group {
             SystemError::new("allocating the memory that threads share", error.kind())
         })?;
         let group = |(rank, communicator)| {
-            let driver = Arc::new(Driver::alone().map_err(no_thread)?);
             let recorder = FlightRecorder::new(rank, members.clone(), None);
-            let context = SessionContext::new(ControlPlane::Local(hub.clone()), driver, recorder);
-            let medium = Medium::Shm(communicator);
-            let id = GroupId::joined(0);
-            let session = Session::new(id, rank, members.clone(), medium, context);
+            let session = in_process(hub.clone(), members.clone(), recorder, communicator)?;
             Ok(Self::joined(session))
         };
         Rank::all(world).zip(communicators).map(group).collect()
@@ -192,6 +198,7 @@ impl Group {
             over: session.context.control.failure(),
             session: Arc::new(Mutex::new(session)),
             observer,
+            is_workers: false,
         }
     }
 
@@ -346,6 +353,21 @@ impl Debug for Group {
             .field("world", &self.world())
             .finish_non_exhaustive()
     }
+}
+
+/// The session of a rank whose group is in this process.
+fn in_process(
+    hub: Arc<local::Hub>,
+    members: Arc<[Member]>,
+    recorder: Arc<FlightRecorder>,
+    communicator: ShmCommunicator,
+) -> Result<Session, SystemError> {
+    let driver = Arc::new(Driver::alone().map_err(no_thread)?);
+    let rank = recorder.rank();
+    let context = SessionContext::new(ControlPlane::Local(hub), driver, recorder);
+    let medium = Medium::Shm(communicator);
+    let id = GroupId::joined(0);
+    Ok(Session::new(id, rank, members, medium, context))
 }
 
 /// The cores that the threads of this process may run on.

@@ -8,6 +8,7 @@ mod context;
 
 use std::fmt;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use meshwork_accel::{Element, ElementType};
@@ -17,9 +18,10 @@ use tokio::time::timeout;
 
 use crate::contract::{Contract, Kind};
 use crate::failure::{Failure, Unexplained};
-use crate::flight_recorder::{Ending, OperationLog};
+use crate::flight_recorder::{Ending, OperationLog, buffer_bytes};
 use crate::medium::{Conditions, Medium};
-use crate::operation::{Carried, OperationSpec, Request, Work};
+use crate::operation::{Carried, OperationSpec, Request, Work, WorkKind};
+use crate::schedule::Algorithm;
 use crate::{Communication, LossCause, Member, OperationError, Rank, Timeouts, config};
 
 pub(crate) use context::{ControlPlane, SessionContext};
@@ -51,6 +53,8 @@ pub(crate) struct Session {
     pub(crate) splits: u64,
     /// Whether groups that are split from it may share memory where they can.
     pub(crate) may_share_memory: bool,
+    /// Whether there are groups inside hosts and across them to make operations of.
+    pub(crate) has_parts: bool,
 }
 
 /// Tells a group from all others of its job.
@@ -99,6 +103,7 @@ impl Session {
             id,
             splits: 0,
             may_share_memory: false,
+            has_parts: false,
             rank,
             world: config::world_of(members.len()),
             members,
@@ -163,13 +168,14 @@ impl Session {
         self.carry_out(contract, spec, work)
     }
 
-    /// Changes how long operations wait, and their parts inside hosts and across them.
+    /// Changes how long operations wait, and their parts across hosts; those inside hosts wait for
+    /// these.
     pub(crate) fn set_operation_timeout(&mut self, operation: Duration) {
         self.timeouts = self.timeouts.with_operation(operation);
-        if let Medium::Links(links) = &mut self.medium {
-            for part in links.parts() {
-                part.set_operation_timeout(operation);
-            }
+        if let Medium::Links(links) = &mut self.medium
+            && let Some(across) = links.across()
+        {
+            across.set_operation_timeout(operation);
         }
     }
 
@@ -198,17 +204,23 @@ impl Session {
         spec: OperationSpec,
     ) -> Result<(), OperationError> {
         outside_async()?;
-        self.alive()
-            .inspect_err(|_| self.context.recorder.came_late(contract, spec.caller))
+        let ready = self.alive().and_then(|()| match self.state {
+            State::Left => Err(OperationError::Aborted {
+                peer: self.members[self.rank.index()].clone(),
+                message: "it has left this epoch: call shrink to begin the next".to_owned(),
+            }),
+            State::Live | State::Failed(_) => Ok(()),
+        });
+        ready.inspect_err(|_| self.context.recorder.came_late(contract, spec.caller))
     }
 
-    /// Whether the group has not failed, and nothing is told that nobody has seen: what is told
-    /// once is kept in the state.
+    /// Whether the group is live, and nothing is told that nobody has seen: what is told once is
+    /// kept in the state.
     #[inline]
     fn is_as_before(&self) -> bool {
         // Whoever told it may be gone.
         let changed = self.failure.has_changed().unwrap_or(true);
-        !changed && !matches!(self.state, State::Failed(_))
+        !changed && matches!(self.state, State::Live)
     }
 
     /// Whether the group has not failed.
@@ -237,9 +249,11 @@ impl Session {
         spec: OperationSpec,
         work: Carried<'_>,
     ) -> Result<(), OperationError> {
+        let kind = work.kind();
         contract.algorithm =
             self.medium
-                .algorithm(&contract, spec.digest, work.kind(), self.communication);
+                .algorithm(&contract, spec.digest, kind, self.communication);
+        let (medium, moved) = (self.medium.kind(), self.moved(&contract, kind));
         // Without a subscriber it costs a look at a number.
         let _span = tracing::debug_span!(
             "operation",
@@ -253,7 +267,7 @@ impl Session {
             contract,
             digest: spec.digest,
             caller: spec.caller,
-            serial: self.log.begin(&contract, spec.caller, self.medium.kind()),
+            serial: self.log.begin(&contract, spec.caller, medium, moved),
         };
         let conditions = Conditions {
             rank: self.rank,
@@ -272,6 +286,25 @@ impl Session {
             let error = self.explain(failure, &request);
             self.end(error)
         })
+    }
+
+    /// Bytes that an operation moves by this group's own medium.
+    #[inline]
+    fn moved(&self, contract: &Contract, work: WorkKind) -> u64 {
+        match matches!(work, WorkKind::Agree) || self.goes_by_parts(contract, work) {
+            true => 0,
+            false => buffer_bytes(contract, self.world),
+        }
+    }
+
+    /// Whether an operation goes host by host: its parts count their bytes themselves.
+    fn goes_by_parts(&self, contract: &Contract, work: WorkKind) -> bool {
+        let by_hosts = self.has_parts && contract.algorithm == Some(Algorithm::Hierarchical);
+        by_hosts
+            && matches!(
+                work,
+                WorkKind::Reduce { root: None } | WorkKind::Broadcast { .. } | WorkKind::Exchange
+            )
     }
 
     /// The error that a caller gets, with ranks called as in the group that was joined.
@@ -339,17 +372,32 @@ impl Session {
         if let State::Failed(earlier) = &self.state {
             return earlier.clone();
         }
-        let SessionContext {
-            control, driver, ..
-        } = &*self.context;
-        driver.block_on(control.give_up(error.clone()));
-        let error = self
-            .failure_within(self.timeouts.silence())
-            .unwrap_or(error);
+        let error = self.give_up(error.clone()).unwrap_or(error);
         let error = self.with_completed(error);
         self.context.recorder.fail(&error);
         self.state = State::Failed(error.clone());
         error
+    }
+
+    /// Tells the others, and returns what the group ends with. Asynchronous code may end it, too,
+    /// but must not drive the network: another thread does. If none can be started, the others see
+    /// this rank go.
+    fn give_up(&self, error: OperationError) -> Option<OperationError> {
+        let (context, silence) = (&*self.context, self.timeouts.silence());
+        let mut failure = self.failure.clone();
+        let give_up = move || {
+            context.driver.block_on(async {
+                context.control.give_up(error).await;
+                timeout(silence, failed(&mut failure)).await.ok()
+            })
+        };
+        if is_outside_async() {
+            return give_up();
+        }
+        thread::scope(|scope| {
+            let waits = thread::Builder::new().spawn_scoped(scope, give_up);
+            waits.ok()?.join().ok()?
+        })
     }
 
     /// Says goodbye, and waits until all have.

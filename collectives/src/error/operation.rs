@@ -233,7 +233,7 @@ pub enum OperationError {
     },
     /// The caller asked a group to shrink or grow that cannot.
     #[error(
-        "only a group of processes that Group::connect has made can shrink and grow: keep it beside those that are split from it"
+        "only a group that Group::connect has made of several processes, or of one with room for more by MESHWORK_WORKERS, can shrink and grow: keep it beside those that are split from it"
     )]
     NoEpochs,
     /// A blocking call was made on a thread of an asynchronous runtime, where it would stall tasks.
@@ -242,6 +242,12 @@ pub enum OperationError {
         "a blocking call was made in asynchronous code: start the operation and await it, as by start_all_reduce, or make the call on a thread of its own, by std::thread::spawn"
     )]
     InsideAsync,
+    /// Operations that were started waited for others behind them in line, or called
+    /// [`shrink`](crate::Group::shrink) or [`grow`](crate::Group::grow).
+    #[error(
+        "operations that were started cannot wait for others behind them, or change who is in the group: call wait, shrink and grow outside of them, on the group itself"
+    )]
+    InsideOperations,
     /// A communicator of devices was made for members that have changed since.
     #[error(
         "the communicator was made in epoch {made}, and the group is in epoch {now}: make another by Group::direct_on"
@@ -324,6 +330,7 @@ impl OperationError {
             | Self::CompressionDiffers { .. }
             | Self::NoEpochs
             | Self::InsideAsync
+            | Self::InsideOperations
             | Self::CommunicatorOutdated { .. }
             | Self::CommunicatorOfOtherGroup => false,
         }

@@ -60,6 +60,7 @@ pub(super) struct Record {
     pub(super) contract: Contract,
     pub(super) caller: &'static Location<'static>,
     pub(super) medium: MediumKind,
+    pub(super) moved: u64,
     pub(super) began: Tick,
     /// When it ended, and how.
     pub(super) ended: Option<(Tick, Ending)>,
@@ -91,6 +92,8 @@ struct Slot {
     /// Kind, algorithm, element type and op, from the lowest byte; above them the root.
     codes: AtomicU64,
     count: AtomicU64,
+    /// Bytes.
+    moved: AtomicU64,
     caller: AtomicPtr<Location<'static>>,
     /// The tick, and the medium as its lowest bit.
     began: AtomicU64,
@@ -100,7 +103,7 @@ struct Slot {
 
 /// "No root": the world is always smaller.
 const NO_ROOT: u32 = u32::MAX;
-/// How often a slot is read that changes meanwhile: its writer writes seven words.
+/// How often a slot is read that changes meanwhile: its writer writes eight words.
 const READS: usize = 1000;
 
 impl Journal {
@@ -133,6 +136,7 @@ impl Journal {
             contract,
             caller,
             medium,
+            moved,
         } = operation;
         let slot = &self.slots[place(serial)];
         slot.serial.store(0, Ordering::Relaxed);
@@ -141,6 +145,7 @@ impl Journal {
         slot.sequence.store(contract.sequence, Ordering::Relaxed);
         slot.codes.store(codes(&contract), Ordering::Relaxed);
         slot.count.store(contract.count, Ordering::Relaxed);
+        slot.moved.store(moved, Ordering::Relaxed);
         let caller = ptr::from_ref(caller).cast_mut();
         slot.caller.store(caller, Ordering::Relaxed);
         let medium = u64::from(medium == MediumKind::Links);
@@ -194,6 +199,7 @@ impl Journal {
         let sequence = slot.sequence.load(Ordering::Relaxed);
         let codes = slot.codes.load(Ordering::Relaxed);
         let count = slot.count.load(Ordering::Relaxed);
+        let moved = slot.moved.load(Ordering::Relaxed);
         let caller = slot.caller.load(Ordering::Relaxed);
         let began = slot.began.load(Ordering::Relaxed);
         let ended = slot.ended.load(Ordering::Acquire);
@@ -212,6 +218,7 @@ impl Journal {
                 0 => MediumKind::Memory,
                 _ => MediumKind::Links,
             },
+            moved,
             began: Tick(began >> 1),
             ended: (ended != 0).then_some(match ended & 1 {
                 0 => (Tick(ended >> 1), Ending::Well),
@@ -227,6 +234,7 @@ pub(super) struct Operation {
     pub(super) contract: Contract,
     pub(super) caller: &'static Location<'static>,
     pub(super) medium: MediumKind,
+    pub(super) moved: u64,
 }
 
 #[inline]
@@ -290,6 +298,7 @@ mod tests {
             contract,
             caller: Location::caller(),
             medium: of(&[MediumKind::Memory, MediumKind::Links], number),
+            moved: 7 * number,
         }
     }
 
@@ -304,6 +313,7 @@ mod tests {
             let expected = operation(number);
             assert_eq!(record.contract, expected.contract);
             assert_eq!(record.medium, expected.medium);
+            assert_eq!(record.moved, expected.moved);
             assert_eq!(record.began, Tick(10 * number));
             assert_eq!(record.ended, Some((Tick(10 * number + 1), how)));
             let kept = journal.records().map(|record| record.serial.0);
@@ -327,6 +337,7 @@ mod tests {
                 for record in journal.records() {
                     let number = record.serial.0;
                     assert_eq!(record.contract, operation(number).contract);
+                    assert_eq!(record.moved, operation(number).moved);
                     assert_eq!(record.began, Tick(number));
                     let ended = record.ended.is_none_or(|(tick, _)| tick == Tick(number));
                     assert!(ended, "{record:?}");

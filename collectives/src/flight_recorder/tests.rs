@@ -55,7 +55,7 @@ fn a_dump_has_the_last_operations_in_their_order_and_no_more() {
         let recorder = recorder(Some(folder.path().to_owned()));
         let mut log = open(&recorder, 0);
         for sequence in 1..=count as u64 {
-            log.begin(&contract(0, sequence), here, MediumKind::Memory);
+            log.begin(&contract(0, sequence), here, MediumKind::Memory, 0);
             log.end(Ending::Well);
         }
         recorder.fail(&lost());
@@ -77,9 +77,9 @@ fn a_dump_says_what_was_called_from_where_and_what_became_of_it() {
     let (folder, here) = (tempfile::tempdir().unwrap(), Location::caller());
     let recorder = recorder(Some(folder.path().to_owned()));
     let mut log = open(&recorder, 0);
-    log.begin(&contract(0, 1), here, MediumKind::Links);
+    log.begin(&contract(0, 1), here, MediumKind::Links, 0);
     log.end(Ending::Well);
-    let second = log.begin(&contract(0, 2), here, MediumKind::Memory);
+    let second = log.begin(&contract(0, 2), here, MediumKind::Memory, 0);
     assert_eq!(
         recorder.waits(&log.stall_observer(), second, Rank::new(2), |_| true),
         None
@@ -127,11 +127,11 @@ fn of_many_groups_the_last_operations_and_those_under_way_are_dumped() {
     let (folder, here) = (tempfile::tempdir().unwrap(), Location::caller());
     let recorder = recorder(Some(folder.path().to_owned()));
     let mut stuck = open(&recorder, 9);
-    stuck.begin(&contract(9, 1), here, MediumKind::Memory);
+    stuck.begin(&contract(9, 1), here, MediumKind::Memory, 0);
     let mut pens = [1, 2, 3].map(|group| open(&recorder, group));
     for sequence in 1..=200 {
         for (log, group) in pens.iter_mut().zip(1..) {
-            log.begin(&contract(group, sequence), here, MediumKind::Memory);
+            log.begin(&contract(group, sequence), here, MediumKind::Memory, 0);
             log.end(Ending::Well);
         }
     }
@@ -172,6 +172,7 @@ fn record(contract: Contract) -> journal::Record {
         contract,
         caller: Location::caller(),
         medium: MediumKind::Memory,
+        moved: 0,
         began: Tick(1000),
         ended: None,
     }
@@ -219,7 +220,8 @@ fn a_gather_or_scatter_counts_the_blocks_of_all_ranks() {
             kind,
             ..contract(0, 1)
         };
-        log.begin(&contract, here, MediumKind::Memory);
+        let moved = buffer_bytes(&contract, 3);
+        log.begin(&contract, here, MediumKind::Memory, moved);
         log.end(Ending::Well);
         assert_eq!(recorder.totals().memory.bytes, total);
     }
@@ -251,7 +253,7 @@ fn wait(recorder: &FlightRecorder, log: &OperationLog, serial: Serial) -> Option
 fn once_all_agree_nobody_waits_for_a_rank_but_in_the_parts() {
     let (recorder, here) = (recorder(None), Location::caller());
     let (mut whole, mut part) = (open(&recorder, 0), open(&recorder, 9));
-    let outer = whole.begin(&contract(0, 5), here, MediumKind::Links);
+    let outer = whole.begin(&contract(0, 5), here, MediumKind::Links, 0);
     part.is_part_of(0);
     let finished = |wait: WaitEdge| {
         wait.held_groups
@@ -262,7 +264,7 @@ fn once_all_agree_nobody_waits_for_a_rank_but_in_the_parts() {
     let told = wait(&recorder, &whole, outer).unwrap();
     assert_eq!(finished(told), [(0, 0), (9, 0)]);
     whole.agreed();
-    let inner = part.begin(&contract(9, 1), here, MediumKind::Memory);
+    let inner = part.begin(&contract(9, 1), here, MediumKind::Memory, 0);
     let told = wait(&recorder, &part, inner).unwrap();
     assert_eq!(finished(told), [(0, 5), (9, 0)]);
 }
@@ -283,7 +285,7 @@ fn of_messages_it_is_told_which_were_asked_for() {
                 root: Some(root),
                 ..contract(7, 1)
             };
-            let serial = log.begin(&message, here, medium);
+            let serial = log.begin(&message, here, medium, 0);
             let told = wait(&recorder, &log, serial).unwrap();
             assert_eq!(told.receives, receives);
             let message_counts = |with, sent, received| MessageCounts {

@@ -10,7 +10,6 @@ use super::dump::what;
 use super::journal::{Ending, MediumKind, Record};
 use super::{FlightRecorder, Log, State, locked};
 use crate::contract::{Contract, Kind, site};
-use crate::schedule::Algorithm;
 use crate::statistics::{AwaitedRank, CurrentCall};
 use crate::{Member, OperationError, Rank};
 
@@ -36,22 +35,18 @@ impl Counters {
     }
 }
 
-/// Bytes that an operation among so many ranks moves by its own medium: the parts of one that goes
-/// host by host have counters of their own.
+/// Bytes of the buffers of an operation among so many ranks.
 #[inline]
-pub(super) fn moved(contract: &Contract, ranks: usize) -> u64 {
+pub(crate) fn buffer_bytes(contract: &Contract, ranks: u32) -> u64 {
     // The contracts of these count the elements of one rank's block.
     let blocks = match matches!(contract.kind, Kind::Gather | Kind::Scatter) {
-        true => ranks as u64,
+        true => u64::from(ranks),
         false => 1,
     };
-    match contract.algorithm {
-        Some(Algorithm::Hierarchical) => 0,
-        _ => contract
-            .count
-            .saturating_mul(contract.element.size() as u64)
-            .saturating_mul(blocks),
-    }
+    contract
+        .count
+        .saturating_mul(contract.element.size() as u64)
+        .saturating_mul(blocks)
 }
 
 /// What one medium has carried.
@@ -116,15 +111,14 @@ impl Totals {
             }
         }
         for record in log.journal.records() {
-            self.add_recent(&record, log.members.len(), scale);
+            self.add_recent(&record, scale);
         }
     }
 
-    fn add_recent(&mut self, record: &Record, ranks: usize, scale: Scale) {
-        let bytes = moved(&record.contract, ranks);
-        if let (1.., Some((ended, Ending::Well))) = (bytes, record.ended) {
+    fn add_recent(&mut self, record: &Record, scale: Scale) {
+        if let (1.., Some((ended, Ending::Well))) = (record.moved, record.ended) {
             let carried = self.of(record.medium);
-            carried.recent_bytes = carried.recent_bytes.saturating_add(bytes);
+            carried.recent_bytes = carried.recent_bytes.saturating_add(record.moved);
             carried.recent_time += scale.between(record.began, ended);
         }
     }

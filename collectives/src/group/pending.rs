@@ -7,9 +7,9 @@ use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::{self, JoinHandle, ThreadId};
 
 use tokio::sync::oneshot::{self, error::RecvError};
 
@@ -57,12 +57,14 @@ pub struct Operations {
 #[must_use = "the buffer comes back from `wait` or `await`"]
 pub struct Pending<B> {
     done: oneshot::Receiver<Done<B>>,
+    line: Arc<Line>,
 }
 
 /// A buffer, and what came of the operation on it.
 type Done<B> = (B, Result<(), OperationError>);
 
-/// Operations that may wait in line; beyond it their callers wait.
+/// Operations that may wait in line; beyond it their callers wait, but for operations that start
+/// others: nothing would leave the line meanwhile.
 const LINE: usize = 256;
 
 enum Job {
@@ -81,6 +83,8 @@ pub(super) struct Worker {
 struct Line {
     state: Mutex<LineState>,
     changed: Condvar,
+    /// Who carries the jobs out, once it does.
+    thread: OnceLock<ThreadId>,
 }
 
 #[derive(Default)]
@@ -95,19 +99,30 @@ impl<B> Pending<B> {
     ///
     /// # Errors
     /// Those of the operation; the buffer, whose values are then unspecified, is dropped.
-    /// [`OperationError::InsideAsync`] in asynchronous code.
-    pub fn wait(self) -> Result<B, OperationError> {
+    /// [`OperationError::InsideAsync`] in asynchronous code,
+    /// [`OperationError::InsideOperations`] in an operation that is before this one in line.
+    pub fn wait(mut self) -> Result<B, OperationError> {
         outside_async()?;
-        told(self.done.blocking_recv())
+        let first = Pin::new(&mut self).poll(&mut Context::from_waker(Waker::noop()));
+        match first {
+            Poll::Ready(done) => done,
+            Poll::Pending => told(self.done.blocking_recv()),
+        }
     }
 }
 
-/// Completes when the operation does, at its deadline at the latest.
+/// Completes when the operation does, at its deadline at the latest; in an operation that is before
+/// it in line, at once.
 impl<B> Future for Pending<B> {
     type Output = Result<B, OperationError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.done).poll(context).map(told)
+        match Pin::new(&mut self.done).poll(context) {
+            Poll::Pending if self.line.is_own_thread() => {
+                Poll::Ready(Err(OperationError::InsideOperations))
+            }
+            done => done.map(told),
+        }
     }
 }
 
@@ -180,6 +195,7 @@ impl Group {
             registry: self.registry.clone(),
             observer: self.observer.clone(),
             over: self.over.clone(),
+            is_workers: true,
         }
     }
 }
@@ -200,7 +216,17 @@ impl Operations {
             // Nobody may wait for it any more.
             let _ = sender.send((buffers, result));
         })));
-        Pending { done }
+        let line = self.line.clone();
+        Pending { done, line }
+    }
+}
+
+impl Job {
+    fn carry_out(self, group: &mut Group) {
+        match self {
+            Self::Once(job) => job(group),
+            Self::Again(job) => job.run(&mut group.settled()),
+        }
     }
 }
 
@@ -218,9 +244,11 @@ impl Worker {
         })
     }
 
-    /// Returns when all that was started is done.
+    /// Returns when all that was started is done; in one of these operations, all before it is.
     pub(super) fn settle(&self) {
-        let busy = |state: &mut LineState| state.busy || !state.jobs.is_empty();
+        let busy = |state: &mut LineState| {
+            (state.busy || !state.jobs.is_empty()) && !self.line.is_own_thread()
+        };
         let waited = self.line.changed.wait_while(self.line.state(), busy);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
@@ -230,7 +258,10 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.line.state().closed = true;
         self.line.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        // One of its own operations may drop the group.
+        if let Some(thread) = self.thread.take()
+            && !self.line.is_own_thread()
+        {
             // What is still in line has its own deadline; a panic there has been reported.
             let _ = thread.join();
         }
@@ -240,7 +271,9 @@ impl Drop for Worker {
 impl Line {
     /// Lets a job join the line; false if nobody will carry it out any more.
     fn push(&self, job: Job) -> bool {
-        let full = |state: &mut LineState| state.jobs.len() >= LINE && !state.closed;
+        let full = |state: &mut LineState| {
+            state.jobs.len() >= LINE && !state.closed && !self.is_own_thread()
+        };
         let waited = self.changed.wait_while(self.state(), full);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         if state.closed {
@@ -257,16 +290,18 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether this is the thread that carries jobs out: what is in line waits for it.
+    fn is_own_thread(&self) -> bool {
+        self.thread.get() == Some(&thread::current().id())
+    }
+
     fn work(&self, group: &mut Group) {
+        self.thread.get_or_init(|| thread::current().id());
         while let Some(job) = self.next() {
-            match job {
-                Job::Once(job) => job(group),
-                Job::Again(job) => {
-                    let carry_out = AssertUnwindSafe(|| job.run(&mut group.settled()));
-                    if catch_unwind(carry_out).is_err() {
-                        group.abort("an operation that was started panicked");
-                    }
-                }
+            // Buffers that nobody waits for are dropped in it, too.
+            let carry_out = AssertUnwindSafe(|| job.carry_out(group));
+            if catch_unwind(carry_out).is_err() {
+                group.abort("operations that were started panicked");
             }
             self.state().busy = false;
             self.changed.notify_all();

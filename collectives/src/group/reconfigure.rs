@@ -111,10 +111,12 @@ impl Group {
     ///
     /// # Errors
     /// [`OperationError::NoMajority`] and [`OperationError::Excluded`], after which this group is
-    /// over for good, [`OperationError::NoEpochs`]; those of [`connect`](Self::connect) when yet
-    /// another rank of the new epoch is lost meanwhile: then it can be called again.
+    /// over for good, [`OperationError::NoEpochs`] and [`OperationError::InsideOperations`]; those
+    /// of [`connect`](Self::connect) when yet another rank of the new epoch is lost meanwhile: then
+    /// it can be called again.
     pub fn shrink(&mut self) -> Result<(), OperationError> {
         outside_async()?;
+        self.outside_operations()?;
         let span = reconfiguration("shrink").entered();
         let mut session = self.settled();
         session.is_joined()?;
@@ -139,6 +141,7 @@ impl Group {
     /// Those of [`all_reduce`](Self::all_reduce) and [`shrink`](Self::shrink).
     #[track_caller]
     pub fn grow(&mut self) -> Result<(), OperationError> {
+        self.outside_operations()?;
         let waiting = encode_newcomers(&self.settled().pending_joiners()?);
         let newcomers = self.settle_newcomers(waiting)?;
         if newcomers.is_empty() {
@@ -151,6 +154,14 @@ impl Group {
         let change = session.next(newcomers, end.as_ref())?;
         drop(session);
         self.become_next(change, &span)
+    }
+
+    /// The next epoch would be that of operations which were started alone.
+    fn outside_operations(&self) -> Result<(), OperationError> {
+        match self.is_workers {
+            true => Err(OperationError::InsideOperations),
+            false => Ok(()),
+        }
     }
 
     /// How many processes this rank knows to wait in [`rejoin`](Self::rejoin): another number than

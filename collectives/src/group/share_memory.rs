@@ -72,7 +72,7 @@ impl Session {
             }
             self.medium = Medium::Shm(communicator);
         }
-        self.sequence = 0;
+        (self.sequence, self.completed) = (0, 0);
         self.log.adopt();
         Ok(())
     }

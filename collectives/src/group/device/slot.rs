@@ -159,6 +159,16 @@ fn elements<T: Element>(bytes: &mut [u8]) -> Result<&mut [T], Refusal> {
     checked::try_cast_slice_mut(bytes).map_err(|_| refused)
 }
 
+/// Lets the device's transfers from and to these slots wait for all that was asked of it before:
+/// those of others are copied by the processor.
+fn catch_up<B: DeviceBuffer>(slots: &mut [Slot<B>], device: DeviceId) -> Result<(), Refusal> {
+    let pinned = slots.iter_mut().find_map(|slot| match &mut slot.memory {
+        Memory::Pinned(pinned_buffer, on) if *on == device => Some(pinned_buffer),
+        Memory::Plain(_) | Memory::Pinned(..) => None,
+    });
+    pinned.map_or(Ok(()), |pinned_buffer| pinned_buffer.catch_up())
+}
+
 /// The slots of each element type that was used so far: so they only ever hold its values. They are
 /// made once: registered, as other ranks map them when they first see them, and pinned for the
 /// device of the buffer that was there first.
@@ -219,14 +229,7 @@ impl<B: DeviceBuffer> Slots<B> {
         for slot in &mut slots {
             slot.given = given;
         }
-        for slot in &mut slots {
-            if let Memory::Pinned(pinned_buffer, _) = &mut slot.memory {
-                pinned_buffer
-                    .catch_up()
-                    .map_err(|error| group.device_failed(error))?;
-                break;
-            }
-        }
+        catch_up(&mut slots, kind.device).map_err(|error| group.device_failed(error))?;
         Ok(slots)
     }
 
@@ -264,3 +267,81 @@ impl<B: DeviceBuffer> Slots<B> {
 
 /// One that is filled, one between ranks, one that is emptied.
 const COUNT: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Memory of a device, which nothing goes from or to.
+    struct Untouched;
+
+    impl DeviceBuffer for Untouched {
+        fn device(&self) -> DeviceId {
+            DeviceId::new(0)
+        }
+
+        fn element_type(&self) -> ElementType {
+            ElementType::U8
+        }
+
+        fn len(&self) -> usize {
+            0
+        }
+    }
+
+    /// Counts how often it catches up.
+    struct Counted(Arc<AtomicUsize>);
+
+    impl PinnedBuffer for Counted {
+        type Buffer = Untouched;
+
+        fn catch_up(&mut self) -> Result<(), Refusal> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn download(
+            &mut self,
+            _from: &Untouched,
+            _at: usize,
+            _into: Range<usize>,
+        ) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn upload(
+            &mut self,
+            _from: Range<usize>,
+            _to: &mut Untouched,
+            _at: usize,
+        ) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn memory(&mut self) -> Result<&mut [u8], Refusal> {
+            Ok(&mut [])
+        }
+    }
+
+    #[test]
+    fn transfers_of_a_device_catch_up_with_that_device_alone() {
+        let counts = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let mut slots = [0, 0, 1, 1].map(|device| Slot::<Untouched> {
+            memory: Memory::Pinned(
+                Box::new(Counted(counts[device].clone())),
+                DeviceId::new(device),
+            ),
+            room: 1,
+            given: 1,
+        });
+        // The third has no slots.
+        for (device, expected) in [(1, [0, 1]), (0, [1, 1]), (2, [1, 1])] {
+            catch_up(&mut slots, DeviceId::new(device)).unwrap();
+            let counted = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+            assert_eq!(counted, expected);
+        }
+    }
+}

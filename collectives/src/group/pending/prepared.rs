@@ -139,10 +139,15 @@ impl<B> Prepared<B> {
     ///
     /// # Errors
     /// Those of the operation; the buffer, whose values are then unspecified, is dropped.
+    /// [`OperationError::InsideOperations`] in an operation that is before this one in line.
     pub fn wait(&mut self) -> Result<&mut B, OperationError> {
         let slot = self.task.slot();
         let under_way = |state: &mut State<B>| matches!(state, State::Started(..) | State::Running);
-        let waited = slot.changed.wait_while(slot.state(), under_way);
+        let mut state = slot.state();
+        if under_way(&mut state) && self.line.is_own_thread() {
+            return Err(OperationError::InsideOperations);
+        }
+        let waited = slot.changed.wait_while(state, under_way);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         if let State::Done(buffer, done) = std::mem::replace(&mut *state, State::Idle) {
             done?;

@@ -244,6 +244,24 @@ fn ranks_that_cut_one_buffer_in_unlike_ways_disagree_however_bytes_go() {
     }
 }
 
+#[test]
+fn ranks_that_permute_by_unlike_targets_disagree_however_bytes_go() {
+    for over in Over::ALL {
+        let errors = over.run(2, |mut group| {
+            let targets = match group.rank().number() {
+                0 => [0, 1],
+                _ => [1, 0],
+            };
+            let permuted = group.permute(&[1_u8; 8], &mut [0; 8], &targets.map(Rank::new));
+            permuted.unwrap_err()
+        });
+        for error in errors {
+            let disagree = matches!(error, OperationError::Disagreement { .. });
+            assert!(disagree, "{over:?}: {error:?}");
+        }
+    }
+}
+
 /// Of two calls one is done at once, and its rank computes on; the others go from rank to rank,
 /// each of which waits for one before.
 #[test]

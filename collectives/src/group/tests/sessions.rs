@@ -46,6 +46,32 @@ fn an_error_of_another_part_of_the_job_keeps_its_names_in_a_group_that_was_split
 }
 
 #[test]
+fn a_session_that_has_left_begins_no_operation() {
+    let mut group = Group::local(1).unwrap().remove(0);
+    group.settled().leave().unwrap();
+    let text = group.barrier().unwrap_err().to_string();
+    assert!(text.contains("has left this epoch"), "{text}");
+}
+
+#[test]
+fn a_process_that_nobody_can_join_is_as_it_was_configured() {
+    let folder = tempfile::tempdir().unwrap();
+    let (members, secret) = (free_addresses(1), JobSecret::generate().unwrap());
+    let timeouts = Timeouts::default().with_operation(PATIENCE);
+    let config = config(&members, Rank::CHIEF, &secret)
+        .with_timeouts(timeouts)
+        .with_dump(folder.path());
+    let mut group = Group::connect(&config).unwrap();
+    assert_eq!(group.members(), [Member::new(Rank::CHIEF, &*members[0])]);
+    assert_eq!(group.settled().timeouts.operation(), PATIENCE);
+    let refused = group.grow().unwrap_err().to_string();
+    assert!(refused.contains("MESHWORK_WORKERS"), "{refused}");
+    group.abort("it has seen enough");
+    let text = fs::read_to_string(folder.path().join("rank-0.json")).unwrap();
+    assert!(text.contains("it has seen enough"), "{text}");
+}
+
+#[test]
 fn dumps_name_the_algorithm_of_an_operation_over_links() {
     let folder = tempfile::tempdir().unwrap();
     let groups = connected(2, |config| {

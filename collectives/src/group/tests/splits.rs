@@ -51,6 +51,19 @@ fn one_group_more_than_two_ranks_can_use_ends_all_at_once_with_the_limit_and_the
 }
 
 #[test]
+fn a_group_that_was_split_has_completed_nothing_yet() {
+    for over in Over::ALL {
+        over.run(2, |mut group| {
+            let mut split = group.split(Some(0), 0).unwrap().unwrap();
+            assert_eq!(split.completed(), 0, "{over:?}");
+            split.barrier().unwrap();
+            assert_eq!(split.completed(), 1, "{over:?}");
+            group.leave().unwrap();
+        });
+    }
+}
+
+#[test]
 fn what_nobody_has_asked_for_goes_with_its_group() {
     for over in [Over::Quic, Over::Tls] {
         over.run(2, |mut group| {

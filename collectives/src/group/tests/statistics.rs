@@ -1,6 +1,8 @@
 //! What observers are told, against what was called.
 
 use super::*;
+use crate::contract::Kind;
+use crate::operation::OperationSpec;
 use crate::{Departure, Statistics};
 
 const CALLS: u64 = 5;
@@ -14,12 +16,20 @@ fn carried(statistics: &Statistics, transport: &str) -> [u64; 2] {
 
 /// What [`CALLS`] all-reduces of 1 KiB have added by each transport on each rank.
 fn added(over: Over, world: u32) -> Vec<[[u64; 2]; 3]> {
+    let sum = |group: &mut Group| group.all_reduce(&mut [1.0_f32; 256], ReduceOp::Sum);
+    added_by(over, world, sum)
+}
+
+/// What [`CALLS`] calls have added by each transport on each rank.
+fn added_by(
+    over: Over,
+    world: u32,
+    call: impl Fn(&mut Group) -> Result<(), OperationError> + Sync,
+) -> Vec<[[u64; 2]; 3]> {
     over.run(world, |mut group| {
         let before = group.statistics();
         for _ in 0..CALLS {
-            group
-                .all_reduce(&mut [1.0_f32; 256], ReduceOp::Sum)
-                .unwrap();
+            call(&mut group).unwrap();
         }
         let after = group.statistics();
         group.leave().unwrap();
@@ -49,6 +59,30 @@ fn operations_and_bytes_count_by_the_transport_that_carried_them() {
             }
         }
     }
+}
+
+#[test]
+fn ranks_that_only_agree_move_no_bytes() {
+    let spec = OperationSpec::new(Kind::AllReduce, 256);
+    let [memory, quic] = [Over::Local, Over::Quic]
+        .map(|over| added_by(over, 2, |group| group.agree(ElementType::F32, spec)));
+    assert_eq!(memory, [[[CALLS, 0], [0, 0], [0, 0]]; 2]);
+    assert_eq!(quic, [[[0, 0], [CALLS, 0], [0, 0]]; 2]);
+}
+
+#[test]
+fn bytes_count_where_there_is_no_way_host_by_host_though_it_was_chosen() {
+    let flat = [[0, 0], [CALLS, CALLS * 1024], [0, 0]];
+    let sums = added_by(Over::Quic, 2, |group| {
+        group.set_communication(Communication::Hierarchical);
+        group.all_reduce(&mut [1.0_f32; 256], ReduceOp::Sum)
+    });
+    assert_eq!(sums, [flat; 2]);
+    // A reduction to one rank has none between several hosts either.
+    let to_one = added_by(Over::Hosts, 3, |group| {
+        group.reduce(&mut [1.0_f32; 256], ReduceOp::Sum, Rank::CHIEF)
+    });
+    assert_eq!(to_one, [flat; 3]);
 }
 
 #[cfg(all(target_os = "linux", not(meshwork_portable)))]
