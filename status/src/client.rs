@@ -70,9 +70,10 @@ impl Target {
     pub fn unanswered(&self, error: &FetchError) -> Unanswered {
         let refused = |kind: io::ErrorKind| kind == io::ErrorKind::ConnectionRefused;
         let silence = match error {
-            FetchError::Unreached { kind, .. } if refused(*kind) && !self.is_guessed => {
-                Silence::Gone
-            }
+            FetchError::Unreached { kind, .. } if refused(*kind) => match self.is_guessed {
+                true => return Unanswered::unasked(),
+                false => Silence::Gone,
+            },
             FetchError::Silent { .. } if self.is_stopped() => Silence::Stopped,
             FetchError::Unreached { .. }
             | FetchError::Silent { .. }
@@ -98,7 +99,8 @@ impl Target {
 /// Asks ranks how they fare.
 #[derive(Debug)]
 pub struct StatusClient {
-    runtime: Runtime,
+    /// Until it is dropped.
+    runtime: Option<Runtime>,
     token: Option<Token>,
     patience: Duration,
 }
@@ -111,7 +113,7 @@ impl StatusClient {
     pub fn new(token: Option<Token>, patience: Duration) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Self {
-            runtime,
+            runtime: Some(runtime),
             token,
             patience,
         })
@@ -126,8 +128,17 @@ impl StatusClient {
             patience: self.patience,
             until: None,
         });
-        self.runtime
-            .block_on(ask_all(self.token.as_ref(), asks.collect()))
+        let runtime = self.runtime.as_ref().expect("only the drop takes it");
+        runtime.block_on(ask_all(self.token.as_ref(), asks.collect()))
+    }
+}
+
+impl Drop for StatusClient {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // The look-up of a name cannot be ended, and goes on past every deadline.
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -252,4 +263,21 @@ async fn read(
 fn no_http(address: &str) -> FetchError {
     let address = address.to_owned();
     FetchError::NoHttp { address }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_ended_is_not_waited_for() {
+        let client = StatusClient::new(None, Duration::from_secs(1)).unwrap();
+        let (end, ended) = mpsc::channel::<()>();
+        let runtime = client.runtime.as_ref().unwrap();
+        runtime.spawn_blocking(move || ended.recv_timeout(Duration::from_secs(10)));
+        drop(client);
+        assert!(end.send(()).is_ok(), "it was waited for");
+    }
 }

@@ -93,6 +93,7 @@ fn stopped(looks: &[Look], last: &Look) -> Option<Culprit> {
     let evidence = match last.silence(rank)? {
         Silence::Gone => format!("its process is gone, and {waited}"),
         Silence::Stopped => format!("its process is stopped, and {waited}"),
+        Silence::Unasked => return None,
         Silence::Unknown => {
             // Who has hardly a core answers in the end.
             let since = looks.iter().rev().take_while(|look| look.is_silent(rank));

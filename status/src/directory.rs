@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::error::FetchError;
     use crate::folder::Note;
-    use crate::look::Silence;
+    use crate::look::{Silence, Unanswered};
 
     #[test]
     fn without_a_folder_ports_follow_from_the_places_on_each_host() {
@@ -139,7 +139,7 @@ mod tests {
             let target = find(rank).unwrap();
             assert_eq!(target.address(), address);
             // Nobody said that it listens there.
-            assert_eq!(target.unanswered(&refused).silence, Silence::Unknown);
+            assert_eq!(target.unanswered(&refused), Unanswered::unasked());
             let told = Target::new(address).unanswered(&refused);
             assert_eq!(told.silence, Silence::Gone);
         }

@@ -25,7 +25,7 @@ use tokio::sync::Mutex;
 use crate::client::{Ask, ask_all};
 use crate::directory::Directory;
 use crate::job::JobWatch;
-use crate::look::{Look, Silence, Unanswered};
+use crate::look::{Look, Unanswered};
 use crate::report::StatusSource;
 use crate::settings::Settings;
 use crate::{json, operations, process};
@@ -212,7 +212,7 @@ impl Gatherer {
         for part in parts {
             match directory.find(part.speaker) {
                 Some(target) => asked.push((part, target)),
-                None => answers.push((part, Err(unknown()))),
+                None => answers.push((part, Err(Unanswered::unasked()))),
             }
         }
         let asks = asked.iter().map(|(part, target)| Ask {
@@ -229,19 +229,6 @@ impl Gatherer {
             answers.push((part, said.map_err(|error| target.unanswered(&error))));
         }
         answers
-    }
-}
-
-/// Why a rank is not asked.
-const UNKNOWN: &str = "nothing tells where it is asked: give all ranks a MESHWORK_STATUS_FOLDER, or, \
-                       where members do not change, a MESHWORK_STATUS with a port that other hosts \
-                       reach";
-
-fn unknown() -> Unanswered {
-    Unanswered {
-        rank: None,
-        why: UNKNOWN.to_owned(),
-        silence: Silence::Unknown,
     }
 }
 
@@ -272,5 +259,49 @@ impl State {
             text: text.clone(),
         });
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::culprit::culprit;
+    use crate::look::Silence;
+    use crate::snapshot::{RankCall, RankStatus};
+
+    /// Who is named of two ranks after five looks, a second apart, in which rank 0 waits for the
+    /// other.
+    fn named(silences: [Silence; 5]) -> Option<u32> {
+        let looks = (0_u32..).zip(silences).map(|(at, silence)| {
+            let one = Unanswered {
+                silence,
+                ..Unanswered::unasked()
+            };
+            let line = unanswered(1, &one);
+            let read = Look::from_lines(0.0, line.lines().map(Ok));
+            assert_eq!(read.unanswered()[0].silence, silence);
+            let waits = RankStatus {
+                world: 2,
+                current: Some(RankCall {
+                    seconds: 1.0,
+                    awaited: Some(1),
+                    ..RankCall::default()
+                }),
+                ..RankStatus::default()
+            };
+            Look::new(f64::from(at), vec![waits], read.unanswered().to_vec())
+        });
+        let looks: Vec<_> = looks.collect();
+        culprit(&looks).map(|culprit| culprit.rank)
+    }
+
+    #[test]
+    fn a_rank_that_nobody_could_ask_is_not_accused() {
+        use Silence::{Unasked, Unknown};
+        assert_eq!(Unanswered::unasked().silence, Unasked);
+        assert_eq!(named([Unasked; 5]), None);
+        assert_eq!(named([Unknown; 5]), Some(1));
+        // The time in which it was not asked does not count.
+        assert_eq!(named([Unasked, Unasked, Unasked, Unknown, Unknown]), None);
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::culprit::{Culprit, culprit};
-use crate::look::{Look, Unanswered};
+use crate::look::{Look, Silence, Unanswered};
 use crate::snapshot::{MemberChange, PeerLink, RankStatus};
 
 /// Looks at a job again and again.
@@ -32,6 +32,8 @@ pub enum State {
     Failed,
     /// It is in the group, and has not answered.
     Silent,
+    /// It is in the group, and was not asked, since nothing tells where.
+    Unasked,
 }
 
 /// The rank that the others wait for.
@@ -82,10 +84,16 @@ impl Job {
         self.look.rank(number)
     }
 
-    /// How many ranks it has.
+    /// How many of its ranks are shown: 1,024 at most.
     #[must_use]
     pub fn world(&self) -> u32 {
         self.look.world()
+    }
+
+    /// How many ranks it has, shown or not.
+    #[must_use]
+    pub fn members(&self) -> u32 {
+        self.look.members()
     }
 
     /// Why others gave no answer.
@@ -100,13 +108,18 @@ impl Job {
         self.culprit.as_ref()
     }
 
-    /// Of every rank of the group, in order.
+    /// Of every rank that is shown, in order.
     #[must_use]
     pub fn states(&self) -> Vec<State> {
-        let ranks = 0..self.world();
-        ranks
-            .map(|number| self.rank(number).map_or(State::Silent, RankStatus::state))
-            .collect()
+        let missing = |number| match self.look.silence(number) {
+            Some(Silence::Unasked) => State::Unasked,
+            Some(_) | None => State::Silent,
+        };
+        let state = |number| {
+            let rank = self.rank(number);
+            rank.map_or_else(|| missing(number), RankStatus::state)
+        };
+        (0..self.world()).map(state).collect()
     }
 
     /// The rank that others wait for, or that lets them wait longest; that may be by chance.
@@ -120,17 +133,22 @@ impl Job {
         awaited.or_else(|| self.busiest())
     }
 
-    /// Who has spent the least time in operations: whoever is slow finds the others there already.
+    /// Who has spent least time in operations beside the part that the middle one spends there:
+    /// whoever is slow finds the others there already. Whoever has come later has less time.
     fn busiest(&self) -> Option<Slowest> {
-        let mut by_time: Vec<_> = self.ranks().iter().collect();
-        by_time.sort_by(|one, other| one.in_operations.total_cmp(&other.in_operations));
-        let (first, middle) = (by_time.first()?, by_time[by_time.len() / 2]);
-        let seconds = middle.in_operations - first.in_operations;
-        (seconds > DIFFERENCE * first.age).then_some(Slowest {
-            rank: first.rank,
-            seconds,
-            now: false,
-        })
+        let shares = self.ranks().iter().map(|rank| rank.waiting_share);
+        let mut shares: Vec<f64> = shares.collect();
+        shares.sort_by(f64::total_cmp);
+        let middle = shares.get(shares.len() / 2)?;
+        let slow = self.ranks().iter().filter_map(|rank| {
+            let seconds = middle * rank.age - rank.in_operations;
+            (seconds > DIFFERENCE * rank.age).then_some(Slowest {
+                rank: rank.rank,
+                seconds,
+                now: false,
+            })
+        });
+        slow.max_by(|one, other| one.seconds.total_cmp(&other.seconds))
     }
 
     /// One of the program's numbers, of the first rank that has it: all workers count alike.
@@ -181,13 +199,15 @@ impl Job {
             Some(rank) => self.rank_json(rank, state),
             None => json!({ "rank": number, "state": state.name() }),
         });
+        let world = self.world();
         let links = self.ranks().iter().flat_map(|rank| {
-            let links = rank.links.iter();
+            let links = rank.links.iter().filter(move |link| link.to < world);
             links.map(|link| link_json(rank.rank, link))
         });
         json!({
             "version": 1,
-            "world": self.world(),
+            "world": world,
+            "members": self.look.members(),
             "view": self.look.view(),
             "steps": self.number("training_steps"),
             "samples_per_second": self.number("training_samples_per_second"),
@@ -288,6 +308,7 @@ impl State {
             Self::Waiting => "waiting",
             Self::Failed => "failed",
             Self::Silent => "no answer",
+            Self::Unasked => "not asked",
         }
     }
 }
@@ -304,6 +325,7 @@ mod tests {
             view: 1,
             age: 100.0,
             in_operations,
+            waiting_share: in_operations / 100.0,
             ..RankStatus::default()
         }
     }
@@ -339,6 +361,19 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_that_nobody_could_ask_is_told_from_one_that_does_not_answer() {
+        let missing = [(1, Silence::Unasked), (2, Silence::Unknown)];
+        let unanswered = missing.map(|(number, silence)| Unanswered {
+            rank: Some(number),
+            silence,
+            ..Unanswered::unasked()
+        });
+        let look = Look::new(0.0, vec![rank(0, 1.0), rank(3, 1.0)], unanswered.to_vec());
+        let states = JobWatch::default().see(look).states();
+        assert_eq!(states[1..3], [State::Unasked, State::Silent]);
+    }
+
+    #[test]
     fn whoever_waits_least_is_slow_where_it_makes_a_difference() {
         for slow in 0..4 {
             let ranks = |by: f64| {
@@ -349,6 +384,56 @@ mod tests {
             let found = ranks(5.0).slowest().unwrap();
             assert_eq!((found.rank, found.seconds, found.now), (slow, 5.0, false));
         }
+    }
+
+    #[test]
+    fn a_newcomer_is_slow_by_its_share_of_its_own_time() {
+        let slowest = |of_rank_1: f64, of_newcomer: f64| {
+            let of = |number, age: f64, in_operations: f64| RankStatus {
+                age,
+                waiting_share: in_operations / age,
+                ..rank(number, in_operations)
+            };
+            let others = [18_000.0, of_rank_1, 18_000.0];
+            let others = (0..)
+                .zip(others)
+                .map(|(number, time)| of(number, 36_000.0, time));
+            let slowest = job(others.chain([of(3, 60.0, of_newcomer)]).collect()).slowest();
+            slowest.map(|slowest| (slowest.rank, slowest.seconds))
+        };
+        assert_eq!(slowest(18_000.0, 30.0), None);
+        assert_eq!(slowest(18_000.0, 15.0), Some((3, 15.0)));
+        // Who has let the others wait for hours is named before it.
+        assert_eq!(slowest(3_600.0, 3.0), Some((1, 14_400.0)));
+        // As long a time is no difference where there was more of it.
+        assert_eq!(slowest(17_900.0, 3.0), Some((3, 27.0)));
+    }
+
+    #[test]
+    fn of_a_large_group_the_first_ranks_are_shown_and_the_links_between_them() {
+        let link = |to| PeerLink {
+            to,
+            ..PeerLink::default()
+        };
+        let first = RankStatus {
+            world: 2048,
+            links: vec![link(1023), link(1024), link(2047)],
+            ..rank(0, 1.0)
+        };
+        let told = job(vec![first]).json();
+        assert_eq!(
+            (&told["world"], &told["members"]),
+            (&json!(1024), &json!(2048))
+        );
+        assert_eq!(told["links"], json!([[0, 1023, 0.0, 0, 0, 0]]));
+    }
+
+    #[test]
+    fn ranks_that_a_group_does_not_have_are_passed_over() {
+        let others = (4..9).map(|number| rank(number, 1.0));
+        let job = job(others.chain([waits(1, 0, 3.0)]).collect());
+        assert_eq!((job.world(), job.ranks().len()), (4, 1));
+        assert_eq!(job.slowest().unwrap().rank, 0);
     }
 
     #[test]

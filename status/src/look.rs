@@ -14,12 +14,12 @@ pub struct Look {
     unanswered: Vec<Unanswered>,
 }
 
-/// A rank that was asked and said nothing of use.
+/// A rank that said nothing of use, or could not be asked.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Unanswered {
     /// Which, where that is known.
     pub rank: Option<u32>,
-    /// What it did instead.
+    /// What it did instead, or why it was not asked.
     pub why: String,
     /// What that means.
     pub silence: Silence,
@@ -35,6 +35,24 @@ pub enum Silence {
     Stopped,
     /// It may be stopped, cut off, or too busy.
     Unknown,
+    /// It was not asked, since nothing tells where.
+    Unasked,
+}
+
+/// Why a rank is not asked.
+const UNASKED: &str = "nothing tells where it is asked: give all ranks a MESHWORK_STATUS_FOLDER, or, \
+                       where members do not change, a MESHWORK_STATUS with a port that other hosts \
+                       reach";
+
+impl Unanswered {
+    /// A rank of which nothing tells where it is asked.
+    pub(crate) fn unasked() -> Self {
+        Self {
+            rank: None,
+            why: UNASKED.to_owned(),
+            silence: Silence::Unasked,
+        }
+    }
 }
 
 impl Silence {
@@ -43,6 +61,7 @@ impl Silence {
             Self::Gone => "gone",
             Self::Stopped => "stopped",
             Self::Unknown => "unknown",
+            Self::Unasked => "unasked",
         }
     }
 }
@@ -54,13 +73,13 @@ const WAIT: f64 = 0.05;
 
 impl Look {
     /// What was said at a moment, in seconds on the clock of whoever looks. Ranks that speak of an
-    /// earlier view than others are passed over.
+    /// earlier view than others are passed over, and such as are none of their group.
     #[must_use]
     pub fn new(at: f64, said: Vec<RankStatus>, unanswered: Vec<Unanswered>) -> Self {
         let view = said.iter().map(|rank| rank.view).max();
         let mut present = BTreeMap::new();
         for rank in said {
-            if Some(rank.view) == view && rank.rank < MOST {
+            if Some(rank.view) == view && rank.rank < rank.world.min(MOST) {
                 present.entry(rank.rank).or_insert(rank);
             }
         }
@@ -103,11 +122,16 @@ impl Look {
         &self.unanswered
     }
 
-    /// How many ranks the job has.
+    /// How many ranks of the job are shown: 1,024 at most.
     #[must_use]
     pub fn world(&self) -> u32 {
+        self.members().min(MOST)
+    }
+
+    /// How many ranks the job has.
+    pub(crate) fn members(&self) -> u32 {
         let worlds = self.ranks.iter().map(|rank| rank.world);
-        worlds.fold(0, u32::max).min(MOST)
+        worlds.fold(0, u32::max)
     }
 
     /// The number of the latest view.
@@ -128,30 +152,29 @@ impl Look {
         self.ranks.len() == self.world() as usize
     }
 
-    /// Whether a rank of the view was asked and has not answered: which ranks were asked is not
-    /// always known, and then it takes as many that have not answered as there are missing.
+    /// Whether a rank of the view was asked and has not answered.
     pub(crate) fn is_silent(&self, rank: u32) -> bool {
-        if rank >= self.world() || self.rank(rank).is_some() {
-            return false;
-        }
-        let missing = self.world() as usize - self.ranks.len();
-        let named = self.unanswered.iter().any(|one| one.rank == Some(rank));
-        named || self.unanswered.len() >= missing
+        let silence = self.silence(rank);
+        silence.is_some_and(|silence| silence != Silence::Unasked)
     }
 
-    /// What the silence of a rank means; `None` where it has answered.
+    /// What the silence of a rank of the view means; `None` where it has answered. Which ranks have
+    /// not is not always known, and then it takes as many that have not as there are missing.
     pub(crate) fn silence(&self, rank: u32) -> Option<Silence> {
-        if !self.is_silent(rank) {
+        if rank >= self.world() || self.rank(rank).is_some() {
             return None;
         }
         let named = self.unanswered.iter().find(|one| one.rank == Some(rank));
-        let mut all = self.unanswered.iter().map(|one| one.silence);
-        // Where it is not known who did what, only what all did.
-        let first = named.map(|one| one.silence).or_else(|| all.next());
-        match first {
-            Some(first) if named.is_some() || all.all(|other| other == first) => Some(first),
-            Some(_) | None => Some(Silence::Unknown),
+        if let Some(named) = named {
+            return Some(named.silence);
         }
+        let missing = self.world() as usize - self.ranks.len();
+        if self.unanswered.len() < missing {
+            return None;
+        }
+        // Where it is not known who did what, only what all did.
+        let all = self.unanswered.iter().map(|one| one.silence);
+        all.reduce(|one, other| if one == other { one } else { Silence::Unknown })
     }
 
     /// Whom the rank that has waited longest waits for in the end, and how long it has.
@@ -186,6 +209,7 @@ fn read(line: &str) -> Result<RankStatus, Unanswered> {
             silence: match value["silence"].as_str() {
                 Some("gone") => Silence::Gone,
                 Some("stopped") => Silence::Stopped,
+                Some("unasked") => Silence::Unasked,
                 Some(_) | None => Silence::Unknown,
             },
         }),

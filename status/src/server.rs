@@ -102,6 +102,8 @@ impl Server {
                     _ = stopped => {}
                 }
             });
+            // The look-up of a name cannot be ended, and goes on past every deadline.
+            runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("meshwork status".to_owned());
         let thread = thread.spawn(serve).map_err(no_thread)?;

@@ -185,7 +185,7 @@ impl TrainJobReports {
             failing: false,
         };
         let thread = thread::Builder::new().name("meshwork reports".to_owned());
-        let thread = thread.spawn(move || reporter.run(&runtime, stopped));
+        let thread = thread.spawn(move || reporter.run(runtime, stopped));
         Ok(Self {
             stop: Some(stop),
             thread: Some(thread.map_err(no_thread)?),
@@ -213,7 +213,7 @@ struct Reporter {
 }
 
 impl Reporter {
-    fn run(&mut self, runtime: &Runtime, mut stopped: oneshot::Receiver<()>) {
+    fn run(&mut self, runtime: Runtime, mut stopped: oneshot::Receiver<()>) {
         runtime.block_on(async {
             let mut turns = interval(PAUSE);
             turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -229,6 +229,8 @@ impl Reporter {
             }
             self.tell(FAREWELL).await;
         });
+        // The look-up of a name cannot be ended, and goes on past every deadline.
+        runtime.shutdown_background();
     }
 
     async fn tell(&mut self, patience: Duration) {

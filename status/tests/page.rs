@@ -4,6 +4,8 @@
     reason = "a test that cannot set the scene has failed"
 )]
 
+#[path = "page/given.rs"]
+mod given;
 #[path = "page/simulated.rs"]
 mod simulated;
 
@@ -56,7 +58,7 @@ fn one_rank_tells_of_all_by_way_of_some_and_of_those_whose_speaker_is_gone() {
     // Rank 7 speaks for those before it.
     ranks.servers[7] = None;
     let others = job(&ranks, |job| answering(job) == WORLD - 1);
-    assert_eq!(others["ranks"][7]["state"], "no answer");
+    assert_eq!(others["ranks"][7]["state"], "not asked");
     // It takes its file along: nothing tells where it was.
     let why = others["unanswered"][0].as_str().unwrap();
     assert!(why.starts_with("rank 7: nothing tells where"), "{why}");

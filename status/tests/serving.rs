@@ -10,7 +10,7 @@ mod openmetrics;
 use std::io::{ErrorKind, Read, Write};
 use std::iter;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use meshwork_status::{
     FetchError, Metric, MetricKind, Report, Server, Settings, StatusClient, StatusSource, Target,
     Token,
 };
+use meshwork_testing::free_addresses;
 use serde_json::Value;
 
 /// Far longer than anything here takes, so that only a hang meets it.
@@ -132,17 +133,47 @@ impl StatusSource for Placed {
     }
 }
 
-/// Three ports in a row of which the last is taken.
-fn ports() -> (u16, TcpListener) {
-    let taken = iter::repeat_with(|| TcpListener::bind(loopback()).unwrap());
-    let first = |last: &TcpListener| last.local_addr().unwrap().port() - 2;
-    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let mut taken = taken.filter(|last| is_free(first(last)));
-    let last = taken.next().unwrap();
-    (first(&last), last)
+/// Its dump leaves behind what cannot be ended, as the look-up of a name is.
+struct Endless(Observer, Mutex<Option<mpsc::Receiver<()>>>);
+
+impl StatusSource for Endless {
+    fn report(&self) -> Report {
+        self.0.report()
+    }
+
+    fn dump(&self) -> String {
+        let ended = self.1.lock().unwrap().take().unwrap();
+        tokio::task::spawn_blocking(move || ended.recv_timeout(Duration::from_secs(10)));
+        self.0.dump()
+    }
+
+    fn members(&self) -> Vec<String> {
+        StatusSource::members(&self.0)
+    }
 }
 
-/// Of three ranks the first was lost, and the others keep their ports.
+#[test]
+fn what_cannot_be_ended_is_not_waited_for() {
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Mutex::new(Some(ended));
+    let (_group, server) = serving(|observer| Arc::new(Endless(observer, ended)));
+    body(&get(server.address(), "/dump.json"));
+    drop(server);
+    assert!(end.send(()).is_ok(), "it was waited for");
+}
+
+/// Two ports in a row of which the second is taken.
+fn ports() -> (u16, TcpListener) {
+    let mut pairs = iter::repeat_with(|| free_addresses(2)).take(100);
+    let found = pairs.find_map(|pair| {
+        let [first, second] = [&pair[0], &pair[1]].map(|one| one.parse::<SocketAddr>().unwrap());
+        let taken = TcpListener::bind(second).unwrap();
+        (first.port() + 1 == second.port()).then_some((first.port(), taken))
+    });
+    found.unwrap()
+}
+
+/// Of two ranks the first was lost, and the other keeps its port.
 #[test]
 fn a_newcomer_takes_the_port_of_who_was_lost_where_another_has_its_own() {
     let group = Group::local(1).unwrap().remove(0);
@@ -153,9 +184,9 @@ fn a_newcomer_takes_the_port_of_who_was_lost_where_another_has_its_own() {
         Server::start(&settings, Arc::new(source))
     };
     // At the start a port that is taken is somebody else's.
-    let refused = start(1, 2).unwrap_err().to_string();
+    let refused = start(1, 1).unwrap_err().to_string();
     assert!(refused.contains("choose another port"), "{refused}");
-    let newcomer = start(2, 2).unwrap();
+    let newcomer = start(2, 1).unwrap();
     assert_eq!(newcomer.address().port(), first);
 }
 

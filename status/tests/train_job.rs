@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,26 @@ impl StatusSource for Training {
 
     fn members(&self) -> Vec<String> {
         StatusSource::members(&self.group)
+    }
+}
+
+/// Its first report leaves behind what cannot be ended, as the look-up of a name is.
+struct Endless(Arc<Training>, Mutex<Option<mpsc::Receiver<()>>>);
+
+impl StatusSource for Endless {
+    fn report(&self) -> Report {
+        if let Some(ended) = self.1.lock().unwrap().take() {
+            tokio::task::spawn_blocking(move || ended.recv_timeout(Duration::from_secs(10)));
+        }
+        self.0.report()
+    }
+
+    fn dump(&self) -> String {
+        self.0.dump()
+    }
+
+    fn members(&self) -> Vec<String> {
+        self.0.members()
     }
 }
 
@@ -139,7 +159,7 @@ fn read(stream: &mut impl BufRead) -> Option<Sent> {
     Some(sent)
 }
 
-fn reports(port: u16, folder: &Path, source: Arc<Training>) -> TrainJobReports {
+fn reports(port: u16, folder: &Path, source: Arc<dyn StatusSource>) -> TrainJobReports {
     let url = format!("https://localhost:{port}{PATH}");
     let train_job = TrainJob::new(&url, folder.join("ca.crt"), folder.join("token")).unwrap();
     TrainJobReports::start(train_job, source).unwrap()
@@ -207,4 +227,14 @@ fn other_ranks_say_nothing() {
     fs::write(folder.path().join("token"), "first").unwrap();
     drop(reports(port, folder.path(), training(1)));
     assert!(sent.try_recv().is_err());
+}
+
+#[test]
+fn what_cannot_be_ended_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (end, ended) = mpsc::channel::<()>();
+    let source = Endless(training(0), Mutex::new(Some(ended)));
+    // Without a token nobody is dialled.
+    drop(reports(1, folder.path(), Arc::new(source)));
+    assert!(end.send(()).is_ok(), "it was waited for");
 }

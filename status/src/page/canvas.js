@@ -1,5 +1,7 @@
 // Drawing that is sharp on every screen and in both sets of colours.
 
+import { seconds } from "./format.js";
+
 let colours = null;
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours = null; });
@@ -92,7 +94,15 @@ export function ticks(most, wanted) {
   const rough = most / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((times) => times * power).find((size) => size >= rough);
-  const all = [];
-  for (let place = 0; place <= most * 1.0001; place += step) all.push(place);
-  return all;
+  // Of the largest numbers a sum of steps may be infinite, and then never ends.
+  return Array.from({ length: Math.floor((most / step) * 1.0001) + 1 }, (_, place) => place * step);
+}
+
+// When the looks were that are drawn from left to right: they are not always a second apart.
+export function times(context, { first, width, y, passed }) {
+  context.textAlign = "right";
+  context.fillText("now", width, y);
+  context.textAlign = "left";
+  // So far from the other that both are read.
+  if (first < width - 110) context.fillText(`${seconds(passed / 1000)} ago`, first, y);
 }

@@ -1,7 +1,7 @@
-// Throughput and loss over the last ten minutes.
+// Throughput and loss of the last looks.
 
-import { begin, palette, ticks } from "./canvas.js";
-import { brief, byId, bytes, NOTHING, write } from "./format.js";
+import { begin, palette, ticks, times } from "./canvas.js";
+import { brief, byId, bytes, middle, NOTHING, write } from "./format.js";
 
 const KEPT = 600;
 const FEWEST = 60;
@@ -9,13 +9,17 @@ const HEIGHT = 150;
 const points = [];
 let before = null;
 
-// Bytes of operations in a second, of the middle rank, where the program counts no samples.
+// Bytes of operations in a second, of the middle rank of those that have answered this time and the
+// last, where the program counts no samples.
 function moved(job, at) {
-  const total = job.ranks.reduce((sum, rank) => sum + (rank.bytes ?? 0), 0) / Math.max(1, job.world);
   const last = before;
-  before = { total, at, view: job.view };
-  if (!last || last.view !== job.view || at <= last.at) return null;
-  return Math.max(0, (1000 * (total - last.total)) / (at - last.at));
+  before = { job, at };
+  if (!last || last.job.view !== job.view || at <= last.at) return null;
+  const more = middle(job.ranks.map((rank, place) => {
+    const old = last.job.ranks[place];
+    return rank.address != null && rank.address === old?.address ? rank.bytes - old.bytes : null;
+  }));
+  return more == null ? null : Math.max(0, (1000 * more) / (at - last.at));
 }
 
 function line(canvas, values, format) {
@@ -24,7 +28,7 @@ function line(canvas, values, format) {
   const known = values.filter((value) => value != null && Number.isFinite(value));
   const [left, bottom] = [56, height - 18];
   const least = Math.min(0, ...known);
-  const most = Math.max(...known, least + 1e-9) * 1.05;
+  const most = Math.min(Math.max(...known, least + 1e-9) * 1.05, Number.MAX_VALUE);
   const span = Math.max(FEWEST, values.length);
   const y = (value) => bottom - ((value - least) / (most - least)) * (bottom - 8);
   const x = (place) => width - 4 - ((values.length - 1 - place) / (span - 1)) * (width - 4 - left);
@@ -39,9 +43,7 @@ function line(canvas, values, format) {
     context.fillStyle = colours.soft;
     if (known.length) context.fillText(format(tick), left - 6, y(tick));
   }
-  context.fillText("now", width, height - 7);
-  context.textAlign = "left";
-  context.fillText(`${span} s ago`, left, height - 7);
+  times(context, { first: x(0), width, y: height - 7, passed: points.at(-1).at - points[0].at });
   context.strokeStyle = colours.accent;
   context.lineWidth = 2;
   context.beginPath();
@@ -85,7 +87,7 @@ export function redraw() {
 
 export function show(job) {
   const at = performance.now();
-  points.push({ samples: job.samples_per_second, moved: moved(job, at), loss: job.loss });
+  points.push({ at, samples: job.samples_per_second, moved: moved(job, at), loss: job.loss });
   if (points.length > KEPT) points.shift();
   redraw();
 }

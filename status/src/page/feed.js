@@ -42,9 +42,10 @@ export async function ask(path) {
 export function follow(seen, failed) {
   let pause = EVERY;
   let timer = null;
+  let [asking, again] = [false, false];
   const turn = async () => {
-    timer = null;
     if (document.hidden) return;
+    [asking, again] = [true, false];
     const began = performance.now();
     try {
       seen(JSON.parse(await ask("/job.json")));
@@ -53,11 +54,17 @@ export function follow(seen, failed) {
       pause = Math.min(2 * pause, LONGEST_PAUSE);
       if (error instanceof Refused && error.status === 401) pause = LONGEST_PAUSE;
       failed(error);
+    } finally {
+      asking = false;
     }
-    timer = setTimeout(turn, Math.max(0, pause - (performance.now() - began)));
+    if (again) now();
+    else timer = setTimeout(turn, Math.max(0, pause - (performance.now() - began)));
   };
+  // Whoever is being asked is not asked by another turn besides: it would never end.
   const now = () => {
-    if (timer !== null) clearTimeout(timer);
+    again = true;
+    if (asking) return;
+    clearTimeout(timer);
     pause = EVERY;
     timer = setTimeout(turn, 0);
   };

@@ -37,6 +37,11 @@ export function seconds(time) {
   return `${Math.floor(time / 3600)} h ${Math.floor((time % 3600) / 60)} min`;
 }
 
+export function middle(numbers) {
+  const sorted = numbers.filter((number) => number != null).sort((one, other) => one - other);
+  return sorted.length ? sorted[Math.floor(sorted.length / 2)] : null;
+}
+
 export function clock(date) {
   return date.toLocaleTimeString("en-GB");
 }

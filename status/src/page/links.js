@@ -14,6 +14,7 @@ let beforeAt = 0;
 let chosen = [0, 0];
 let shape = { size: 1, left: 34 };
 
+// No rank of a link is beyond those that are shown, which are 1,024 at most.
 const key = (from, to) => from * 1024 + to;
 
 // What a link has carried since the look before, in a second.

@@ -2,7 +2,7 @@
 
 import * as charts from "./charts.js";
 import { follow, Refused, setToken } from "./feed.js";
-import { brief, byId, bytes, clock, count, describe, element, few, NOTHING, percent, seconds, tabulate, write } from "./format.js";
+import { brief, byId, bytes, clock, count, describe, element, few, middle, NOTHING, percent, seconds, tabulate, write } from "./format.js";
 import * as links from "./links.js";
 import * as ranks from "./ranks.js";
 import * as timeline from "./timeline.js";
@@ -16,6 +16,18 @@ let problem = null;
 // Names that were given to ranks, and ranks that came and went, the latest first.
 const named = [];
 
+// How many ranks are shown.
+function shown(job, all) {
+  return job.members > job.world ? `the first ${count(job.world)} of ${count(job.members)}` : `${all}${count(job.world)}`;
+}
+
+// Ranks that say nothing, by their state, and what is said of one and of several.
+const MISSING = [
+  ["no answer", "does not answer", "do not answer"],
+  ["not asked", "cannot be asked", "cannot be asked"],
+];
+
+// A kind, what is so, why, and the first of them without what changes from look to look.
 function verdict(job) {
   const failed = job.ranks.filter((rank) => rank.failure);
   if (failed.length) return ["bad", "The group is over", failed[0].failure];
@@ -23,17 +35,22 @@ function verdict(job) {
     const [rank, ...rest] = job.culprit.text.split(": ");
     return ["warn", rank, rest.join(": ")];
   }
-  const silent = job.ranks.filter((rank) => rank.state === "no answer").map((rank) => rank.rank);
-  if (silent.length) {
-    const text = silent.length === 1 ? `Rank ${silent[0]} does not answer` : `${silent.length} ranks do not answer: ${few(silent)}`;
-    return ["warn", text, job.unanswered[0] ?? ""];
+  for (const [state, one, several] of MISSING) {
+    const missing = job.ranks.filter((rank) => rank.state === state).map((rank) => rank.rank);
+    if (!missing.length) continue;
+    // Or one of which nobody knows whose it is.
+    const why = job.unanswered.find((said) => said.startsWith(`rank ${missing[0]}: `))
+      ?? job.unanswered.find((said) => !/^rank \d/.test(said)) ?? "";
+    const text = missing.length === 1 ? `Rank ${missing[0]} ${one}` : `${missing.length} ranks ${several}: ${few(missing)}`;
+    return ["warn", text, why];
   }
   if (job.slowest?.now && job.slowest.seconds >= 1) {
     const { rank, seconds: time } = job.slowest;
-    return ["warn", `Rank ${rank} is waited for since ${seconds(time)}`, "why it is slow cannot be told for sure"];
+    const name = `Rank ${rank} is waited for`;
+    return ["warn", `${name} since ${seconds(time)}`, "why it is slow cannot be told for sure", name];
   }
   const more = job.slowest ? `rank ${job.slowest.rank} has let the others wait longest so far, ${seconds(job.slowest.seconds)} in all` : "";
-  return ["good", job.world === 1 ? "The only rank is at work" : `All ${count(job.world)} ranks are at work`, more];
+  return ["good", job.world === 1 ? "The only rank is at work" : `${shown(job, "all ")} ranks are at work`, more];
 }
 
 function capital(text) {
@@ -41,12 +58,12 @@ function capital(text) {
 }
 
 function showVerdict(job) {
-  const [kind, text, more] = verdict(job);
+  const [kind, text, more, name = text] = verdict(job);
   byId("verdict").dataset.kind = kind;
   write(byId("verdict-text"), capital(text));
   write(byId("verdict-more"), capital(more));
-  document.title = kind === "good" ? `${count(job.world)} ranks – Meshwork` : `⚠ ${capital(text)} – Meshwork`;
-  if (kind !== "good") note(kind, `${text}${more ? `: ${more}` : ""}`, text);
+  document.title = kind === "good" ? `${count(job.members)} ranks – Meshwork` : `⚠ ${capital(name)} – Meshwork`;
+  if (kind !== "good") note(kind, `${name}${more ? `: ${more}` : ""}`, name);
 }
 
 // The same name again lengthens the last event.
@@ -61,15 +78,10 @@ function note(kind, text, name) {
   named.length = Math.min(named.length, EVENTS);
 }
 
-function middle(numbers) {
-  const sorted = numbers.filter((number) => number != null).sort((one, other) => one - other);
-  return sorted.length ? sorted[Math.floor(sorted.length / 2)] : null;
-}
-
 function showFigures(job) {
   const answering = job.ranks.filter((rank) => rank.address != null).length;
   describe(byId("figures"), [
-    ["ranks that answer", `${count(answering)} of ${count(job.world)}`],
+    ["ranks that answer", `${count(answering)} of ${shown(job, "")}`],
     ["view", job.view == null ? NOTHING : String(job.view)],
     ["step", count(job.steps)],
     ["samples in a second", brief(job.samples_per_second)],

@@ -1,6 +1,6 @@
 // All ranks at once, one of them in words, and how long each has waited lately.
 
-import { begin, cells, css, inkOn, palette, parse, shade } from "./canvas.js";
+import { begin, cells, css, inkOn, palette, parse, shade, times } from "./canvas.js";
 import { byId, bytes, count, element, NOTHING, percent, seconds, tabulate, write } from "./format.js";
 
 const COLUMNS = 120;
@@ -80,6 +80,7 @@ function cell(context, rank, { left, top, side }) {
 // In words what a rank is at.
 function doing(rank) {
   if (rank.failure) return rank.failure;
+  if (rank.state === "not asked") return "nothing tells where it is asked";
   if (rank.address == null) return "has not answered";
   const call = rank.current;
   if (!call) return "at work between operations";
@@ -99,9 +100,9 @@ function row(context, rank, { top, width }) {
   context.fillStyle = css(shade(colours.wait, 0));
   context.fillRect(bar, top + 3, long, LINE - 8);
   context.textAlign = "left";
-  if (share == null) {
+  if (kind === "bad" && share == null) {
     cross(context, bar, top + 1, LINE - 4, colours.bad);
-  } else {
+  } else if (share != null) {
     context.fillStyle = css(shade(colours.wait, 0.7));
     context.fillRect(bar, top + 3, share * long, LINE - 8);
     const inside = share > 0.2;
@@ -139,7 +140,7 @@ function detail() {
   const [title, list] = box.children;
   write(title, `Rank ${rank.rank}: ${rank.state}${job.culprit?.rank === rank.rank ? ", lets the others wait" : ""}`);
   const call = rank.current;
-  const pairs = rank.address == null ? [["address", "not known: it has not answered"]] : [
+  const pairs = rank.address == null ? [["address", `not known: ${rank.state === "not asked" ? "" : "it "}${doing(rank)}`]] : [
     ["address", rank.address],
     ["process", rank.process == null ? NOTHING : String(rank.process)],
     ["waiting", `${percent(rank.recent_waiting_share)} now, ${percent(rank.waiting_share)} in all`],
@@ -177,7 +178,7 @@ function table() {
   })));
 }
 
-// Shares of the last looks: a column each, as bytes, with 255 for unknown.
+// Shares of the last looks and their times: a column each, as bytes, with 255 for unknown.
 const history = [];
 
 function remember() {
@@ -185,7 +186,7 @@ function remember() {
   for (const rank of job.ranks) {
     if (rank.recent_waiting_share != null) column[rank.rank] = Math.round(200 * rank.recent_waiting_share);
   }
-  history.push(column);
+  history.push({ column, at: performance.now() });
   if (history.length > COLUMNS) history.shift();
 }
 
@@ -196,7 +197,7 @@ function waits() {
   const columns = Math.max(FEWEST, history.length);
   const image = cells(columns, job.world);
   const first = columns - history.length;
-  history.forEach((column, place) => {
+  history.forEach(({ column }, place) => {
     for (let rank = 0; rank < job.world; rank += 1) {
       const share = column[rank];
       if (share === undefined || share === 255) continue;
@@ -217,11 +218,11 @@ function waits() {
     // Next to the number that matters there is no other.
     if (culprit == null || Math.abs(y(rank) - y(culprit)) >= 12) context.fillText(String(rank), left - 6, y(rank));
   }
-  context.textAlign = "left";
-  context.fillText(`${columns} s ago`, left, top + height + 9);
-  context.textAlign = "right";
-  context.fillText("now", width, top + height + 9);
+  times(context, {
+    first: left + (first / columns) * (width - left), width, y: top + height + 9, passed: history.at(-1).at - history[0].at,
+  });
   if (culprit == null) return;
+  context.textAlign = "right";
   context.fillStyle = colours.warn;
   context.fillText(`${culprit}▸`, left - 1, y(culprit));
 }
