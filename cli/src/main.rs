@@ -167,7 +167,8 @@ fn chain(error: &dyn Error) -> String {
         .join(": ")
 }
 
-/// Where stderr is closed there is no reader left; the exit status still says it.
+/// Where stderr is closed there is no reader left; the exit status still says it. One write for the
+/// line, so that those of several ranks do not mix.
 fn complain(task: &str, what: &str) {
-    let _ = writeln!(io::stderr(), "meshwork {task}: {what}");
+    let _ = io::stderr().write_all(format!("meshwork {task}: {what}\n").as_bytes());
 }

@@ -1,13 +1,14 @@
 //! `meshwork relay`: carries packets between ranks that do not reach each other.
 
 use std::convert::Infallible;
-use std::io::{self, Write};
 use std::net::SocketAddr;
 
 use clap::Args;
 use meshwork_collectives::{
     ConfigError, Error, JobSecret, Relay as Listening, RelayLimits, RelayToken,
 };
+
+use crate::complain;
 
 #[derive(Args, Debug)]
 pub(crate) struct Relay {
@@ -17,6 +18,7 @@ pub(crate) struct Relay {
 
     /// How many ranks may be registered at a time
     #[arg(long, value_name = "N", default_value_t = RelayLimits::default().ranks)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
 
     /// How many megabits a second each of them may send
@@ -45,9 +47,9 @@ pub(crate) fn run(wanted: &Relay) -> Result<Infallible, RelayError> {
         bytes_per_second: wanted.rate * 1_000_000 / 8,
     };
     let relay = Listening::bind(wanted.listen, token, limits)?;
-    say(&format!("listens on {}", relay.address()));
+    complain("relay", &format!("listens on {}", relay.address()));
     Ok(relay
-        .run(|event| say(&event.to_string()))
+        .run(|event| complain("relay", &event.to_string()))
         .map_err(Error::from)?)
 }
 
@@ -55,9 +57,4 @@ pub(crate) fn run(wanted: &Relay) -> Result<Infallible, RelayError> {
 pub(crate) fn token() -> Result<String, ConfigError> {
     let token = RelayToken::of(&JobSecret::from_env()?);
     Ok(format!("{}\n", *token.to_hex()))
-}
-
-/// Whoever has closed standard error does not want to know.
-fn say(what: &str) {
-    let _ = writeln!(io::stderr(), "meshwork relay: {what}");
 }

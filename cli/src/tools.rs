@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use meshwork_launcher::LaunchError;
 
 pub(crate) use args::Tool;
+use bench::RanksEnded;
 use doctor::DoctorError;
 
 use crate::{chain, complain, print, told};
@@ -35,10 +36,7 @@ pub(crate) fn run(tool: &Tool) -> ExitCode {
             doctor::run(wanted).map_or_else(|error| doctor_failed(&error), |()| ExitCode::SUCCESS)
         }
         Tool::Top(wanted) => done("top", top::run(wanted)),
-        Tool::Tpu(wanted) => tpu::run(wanted).unwrap_or_else(|error| {
-            complain("tpu", &chain(&error));
-            ExitCode::FAILURE
-        }),
+        Tool::Tpu(wanted) => done("tpu", tpu::run(wanted)),
     }
 }
 
@@ -46,7 +44,10 @@ pub(crate) fn run(tool: &Tool) -> ExitCode {
 fn bench_failed(error: &(dyn Error + 'static)) -> ExitCode {
     complain("bench", &chain(error));
     let launch = error.downcast_ref::<LaunchError>();
-    launch.map_or(ExitCode::FAILURE, |error| error.exit_code().into())
+    let ended = error.downcast_ref::<RanksEnded>();
+    let status = launch.map(LaunchError::exit_code);
+    let status = status.or_else(|| ended.map(RanksEnded::exit_code));
+    status.map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// The same, where they have not looked at each other to the end.

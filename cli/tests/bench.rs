@@ -5,7 +5,10 @@
     reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
 )]
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 fn bench(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_meshwork"));
@@ -98,6 +101,75 @@ fn threads_of_one_process_have_no_hosts() {
     assert!(told.contains("leave out --hosts"), "{told}");
 }
 
+#[track_caller]
+fn check_refused(line: &[&str], complaint: &str) {
+    let mut bench = bench(&[line, &["--bytes=1K", "--seconds=0.01"]].concat());
+    let output = bench.output().unwrap();
+    let told = text(&output.stderr);
+    assert!(
+        !output.status.success() && told.contains(complaint),
+        "{line:?}: {told}"
+    );
+}
+
+#[test]
+fn what_would_have_no_effect_is_refused() {
+    let hosts = ["--hosts=127.0.0.1:1,127.0.0.1:2", "--rank=0"];
+    let beside_hosts = |more: &[&'static str]| [&hosts[..], more].concat();
+    check_refused(&beside_hosts(&["--pin"]), "cannot be used with '--pin'");
+    check_refused(&beside_hosts(&["-n", "3"]), "cannot be used with '--ranks");
+    for how in ["--transport=local", "--explain"] {
+        check_refused(&[how, "--mtu", "5"], "packets of up to 5 bytes cannot be");
+        check_refused(&[how, "--connections", "255"], "255 connections between");
+    }
+    check_refused(&["--transport=local", "--pin"], "leave out --pin");
+}
+
+#[test]
+fn nothing_is_measured_of_a_transfer_that_has_no_other_end() {
+    for transport in ["--transport=local", "--transport=shm"] {
+        let line = ["send-recv", "-n", "1", transport];
+        check_refused(&line, "send-recv takes 2 ranks and there is 1: give -n 2");
+    }
+}
+
+#[test]
+fn the_bytes_of_a_row_are_those_that_were_exchanged() {
+    for (operation, expected) in [
+        ("all-reduce", "4096"),
+        ("all-gather", "4104"),
+        ("reduce-scatter", "4104"),
+        ("all-to-all", "4104"),
+    ] {
+        let mut command = bench(&[operation, "-n", "3", "--transport", "local", "--csv"]);
+        let output = command.args(["--bytes=4K", "--seconds=0.01"]).output();
+        let said = text(&output.unwrap().stdout);
+        let row = said.lines().nth(1).unwrap();
+        assert_eq!(row.split(',').nth(3), Some(expected), "{said}");
+    }
+}
+
+#[test]
+fn an_operation_behind_dashes_is_measured() {
+    let mut command = bench(&["--bytes=1K", "--seconds=0.01", "--", "broadcast"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("broadcast of f32"));
+}
+
+#[test]
+fn ranks_that_a_signal_ends_say_so_by_the_status() {
+    let mut command = bench(&["--bytes=1K", "--seconds=60"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut measuring = command.spawn().unwrap();
+    let mut said = BufReader::new(measuring.stdout.take().unwrap());
+    let mut head = String::new();
+    said.read_line(&mut head).unwrap();
+    assert!(head.starts_with("allreduce of f32"), "{head}");
+    kill_process(Pid::from_child(&measuring), Signal::TERM).unwrap();
+    assert_eq!(measuring.wait().unwrap().code(), Some(143));
+}
+
 /// Of 16 ranks each begins with 7 neighbours: at distances of 1, 2, 4 and 8.
 #[test]
 fn the_ranks_that_one_is_connected_with_are_counted() {
@@ -134,7 +206,7 @@ mod corruption {
     use std::fs::{self, File, OpenOptions};
     use std::os::unix::fs::FileExt;
     use std::path::PathBuf;
-    use std::process::{Child, Stdio};
+    use std::process::Child;
 
     use super::*;
 

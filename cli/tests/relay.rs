@@ -12,7 +12,10 @@ use std::env;
 use std::io::{self, Write};
 use std::net::UdpSocket;
 use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
+use std::time::Duration;
 
 use harness::{Running, meshwork};
 use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank, RelayToken, Timeouts, Transport};
@@ -163,4 +166,43 @@ fn a_relay_without_a_token_says_where_to_get_one_and_a_token_is_of_its_job() {
     let ended = harness::run(command.env(JobSecret::ENV, secret.to_hex().as_str()));
     let printed = String::from_utf8(ended.stdout).unwrap();
     assert_eq!(printed.trim_end(), *RelayToken::of(&secret).to_hex());
+}
+
+/// What the command writes to standard error at first, by one call.
+fn first_write(mut command: Command) -> String {
+    let (ours, theirs) = UnixDatagram::pair().unwrap();
+    ours.set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut child = command.stderr(OwnedFd::from(theirs)).spawn().unwrap();
+    let mut written = [0; 4096];
+    let len = ours.recv(&mut written).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    String::from_utf8_lossy(&written[..len]).into_owned()
+}
+
+#[test]
+fn lines_are_written_whole_so_that_those_of_others_do_not_cut_them() {
+    let complaint = first_write(meshwork(&["relay-token"]));
+    assert!(
+        complaint.starts_with("meshwork relay-token: "),
+        "{complaint}"
+    );
+    assert!(complaint.ends_with('\n'), "{complaint}");
+    let mut relay = meshwork(&["relay", "--listen", "127.0.0.1:0"]);
+    let token = RelayToken::of(&JobSecret::generate().unwrap());
+    relay.env(RelayToken::ENV, token.to_hex().as_str());
+    let line = first_write(relay);
+    assert!(
+        line.starts_with("meshwork relay: listens on 127.0.0.1:") && line.ends_with('\n'),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_relay_for_no_rank_is_refused() {
+    let mut command = meshwork(&["relay", "--listen", "127.0.0.1:0", "--ranks", "0"]);
+    let ended = harness::run(command.env_remove(RelayToken::ENV));
+    assert_eq!(ended.status, Some(2));
+    assert!(ended.stderr.contains("--ranks"), "{}", ended.stderr);
 }

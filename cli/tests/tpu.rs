@@ -7,22 +7,31 @@
 #[path = "../../accel-tpu/tests/support/wheel.rs"]
 mod wheel;
 
+use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 use meshwork_testing::Need;
 use serde_json::Value;
 
 use wheel::Wheel;
 
-fn meshwork(libtpu: &Path, args: &[&str]) -> Output {
+fn compile(libtpu: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_meshwork"));
     command
         .arg("tpu")
         .arg("compile")
         .args(args)
         .env("TPU_LIBRARY_PATH", libtpu);
-    command.output().unwrap()
+    command
+}
+
+fn meshwork(libtpu: &Path, args: &[&str]) -> Output {
+    compile(libtpu, args).output().unwrap()
 }
 
 #[track_caller]
@@ -63,6 +72,32 @@ fn steps_that_say_half_of_what_they_are_are_refused_in_a_line() {
         &with(&["--model", "tensor-parallel"]),
         "--model and --parts say what a step trains: add --program train-step",
     );
+    check_refused(
+        &with(&["--program", "train-step", "--bytes", "1K"]),
+        "--bytes says what a collective moves: leave it out of --program train-step",
+    );
+}
+
+#[test]
+fn who_is_ended_leaves_nobody_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libtpu.so");
+    let made = Command::new("mkfifo").arg(&library).status();
+    assert!(made.unwrap().success());
+    let mut compiling = compile(&library, &["--topology", "v5e:2x4"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Opens once somebody loads the library, who waits for it from then on.
+    let (sender, opened) = channel();
+    thread::spawn(move || sender.send(File::options().write(true).open(library)));
+    let opened = opened.recv_timeout(Duration::from_secs(60));
+    let mut writer = opened.expect("the library is loaded").unwrap();
+    let process = rustix::process::Pid::from_child(&compiling);
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    assert!(!compiling.wait().unwrap().success());
+    let nobody = writer.write_all(b"?").map_err(|error| error.kind());
+    assert_eq!(nobody, Err(ErrorKind::BrokenPipe));
 }
 
 #[test]

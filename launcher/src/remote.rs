@@ -32,12 +32,13 @@ pub(crate) struct RemoteWorker<'a> {
 }
 
 impl RemoteWorker<'_> {
-    /// The lines of a shell that set everything up there.
+    /// What a shell there does: it sets everything up, starts the worker and watches it.
     ///
     /// # Errors
     /// [`LaunchError::RemoteVariable`] for a variable that no shell can set.
     pub(crate) fn orders(&self) -> Result<Vec<u8>, LaunchError> {
-        let mut orders = Vec::new();
+        // One command, of which a shell does nothing before it has the end.
+        let mut orders = b"{\n".to_vec();
         for (name, value) in &self.variables {
             if !is_variable(name) {
                 return Err(LaunchError::RemoteVariable { name: name.clone() });
@@ -49,7 +50,8 @@ impl RemoteWorker<'_> {
             orders.push(b'\n');
         }
         // A shell rounds nothing: less than a second of grace is one.
-        let seconds = self.grace.as_secs() + u64::from(self.grace.subsec_nanos() > 0);
+        let part = u64::from(self.grace.subsec_nanos() > 0);
+        let seconds = self.grace.as_secs().saturating_add(part);
         orders.extend_from_slice(format!("grace={seconds}\ncd ").as_bytes());
         quote(self.folder.as_os_str(), &mut orders);
         orders.extend_from_slice(b" || exit 125\nset --");
@@ -57,8 +59,7 @@ impl RemoteWorker<'_> {
             orders.push(b' ');
             quote(word, &mut orders);
         }
-        // What was cut off has no last line.
-        orders.extend_from_slice(b"\ncomplete=1\n");
+        orders.extend_from_slice(SCRIPT.as_bytes());
         Ok(orders)
     }
 }
@@ -73,8 +74,10 @@ pub(crate) fn ssh(host: &Host, config: Option<&Path>, orders: usize) -> Command 
         ssh.arg("-F").arg(config);
     }
     ssh.arg("--").arg(host.destination());
-    // Whatever shell the user has there gets one word in quotes, and the number.
-    ssh.arg(format!("exec sh -c '{SCRIPT}' sh {orders}"));
+    // Whatever shell the user has there gets one word in quotes, and the number. The word has no
+    // line break and no `!`, which csh does not take there. Orders exit: 125 is for none.
+    let remote = format!(r#"exec sh -c 'eval "$(head -c "$1")"; exit 125' sh {orders}"#);
+    ssh.arg(remote);
     ssh
 }
 
@@ -83,18 +86,14 @@ pub(crate) fn signal_line(signal: Signal) -> Option<String> {
     Some(format!("{}\n", signal.short_name()?))
 }
 
-/// Has no single quote, so that it can stand between two. The worker leads a session, and so a
-/// process group, of its own where `setsid` is there; what it leaves behind is killed.
+/// The end of the orders. The worker leads a session, and so a process group, of its own where
+/// `setsid` is there; what it leaves behind is killed.
 ///
 /// A shell without job control has SIGINT and SIGQUIT ignored in what it starts with `&`, and the
 /// worker would inherit that: `env` takes it back. It is not given the program, as it would take a
 /// path with `=` for a variable. Where it cannot, SIGINT is followed by SIGTERM.
 const SCRIPT: &str = r#"
 exec 3<&0
-complete=
-orders=$(head -c "$1" <&3)
-eval "$orders"
-[ "$complete" ] || exit 125
 tell() { kill -s "$1" -- "-$worker" 2>/dev/null || kill -s "$1" "$worker" 2>/dev/null; }
 after_int=TERM
 if env --default-signal=INT,QUIT true </dev/null >/dev/null 2>&1
@@ -120,6 +119,7 @@ status=$?
 kill "$watch" 2>/dev/null
 kill -s KILL -- "-$worker" 2>/dev/null
 exit "$status"
+}
 "#;
 
 /// Puts a word between single quotes, for a shell.
@@ -148,19 +148,29 @@ mod tests {
 
     use super::*;
 
-    /// A worker by the script of this file, without a network in between.
-    fn start(worker: &RemoteWorker<'_>) -> Child {
-        let orders = worker.orders().unwrap();
+    /// What the user's shell on another host is told, of orders of this length.
+    fn remote(orders: usize) -> OsString {
         let host = "a".parse::<crate::HostList>().unwrap();
-        let ssh = ssh(host.place(1).unwrap()[0], None, orders.len());
-        let remote = ssh.get_args().last().unwrap();
-        let mut shell = Command::new("sh")
+        let ssh = ssh(host.place(1).unwrap()[0], None, orders);
+        ssh.get_args().last().unwrap().to_owned()
+    }
+
+    /// That shell, without a network in between.
+    fn shell(orders: usize) -> Child {
+        Command::new("sh")
             .arg("-c")
-            .arg(remote)
+            .arg(remote(orders))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
-            .unwrap();
+            .unwrap()
+    }
+
+    /// A worker by the script of this file.
+    fn start(worker: &RemoteWorker<'_>) -> Child {
+        let orders = worker.orders().unwrap();
+        let mut shell = shell(orders.len());
         shell.stdin.as_mut().unwrap().write_all(&orders).unwrap();
         shell
     }
@@ -179,6 +189,38 @@ mod tests {
         let mut line = String::new();
         from.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
+    }
+
+    #[test]
+    fn the_shell_of_the_user_is_told_nothing_that_csh_does_not_take() {
+        let remote = remote(1);
+        let told = remote.to_str().unwrap();
+        assert!(!told.contains(['\n', '!']), "{told}");
+    }
+
+    #[test]
+    fn orders_that_were_cut_off_start_nothing() {
+        let args = ["-c", "echo started"].map(OsString::from);
+        let orders = worker(OsStr::new("sh"), &args).orders().unwrap();
+        for cut in [0, orders.len() / 2, orders.len() - 2] {
+            let mut shell = shell(orders.len());
+            let mut input = shell.stdin.take().unwrap();
+            input.write_all(&orders[..cut]).unwrap();
+            drop(input);
+            let ended = shell.wait_with_output().unwrap();
+            assert!(!ended.status.success() && ended.stdout.is_empty(), "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_grace_time_beyond_what_can_be_counted_is_the_longest() {
+        let mut patient = worker(OsStr::new("true"), &[]);
+        patient.grace = Duration::MAX;
+        let orders = String::from_utf8(patient.orders().unwrap()).unwrap();
+        assert!(
+            orders.contains(&format!("\ngrace={}\n", u64::MAX)),
+            "{orders}"
+        );
     }
 
     #[test]

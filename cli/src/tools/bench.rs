@@ -11,19 +11,35 @@ use std::io;
 use std::thread;
 
 use meshwork_collectives::{Communication, Group, GroupConfig, JobIdentity, Rank, ReduceOp};
-use meshwork_launcher::{Cores, Launch, Outcome, Output};
+use meshwork_launcher::{Launch, Outcome, Output};
 
 pub(crate) use args::{Bench, size};
 
 use crate::tools::placement::placement;
-use args::{Operation, TransportArg};
+use args::{ArgumentError, Operation, TransportArg};
 use measure::Series;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
+/// Ranks that were started here have not measured to the end.
+#[derive(Debug, thiserror::Error)]
+#[error("{outcome}")]
+pub(crate) struct RanksEnded {
+    outcome: Outcome,
+}
+
+impl RanksEnded {
+    /// The exit status: theirs.
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.outcome.exit_code()
+    }
+}
+
 /// Runs the benchmark and prints its table; the text says what went wrong.
 pub(crate) fn run(wanted: &Bench) -> Result<(), Failure> {
     wanted.compression()?;
+    wanted.network()?;
+    wanted.cores_of_ranks()?;
     if wanted.explains() {
         return explain::print(wanted);
     }
@@ -39,21 +55,18 @@ pub(crate) fn run(wanted: &Bench) -> Result<(), Failure> {
 /// Starts this program once for each rank.
 fn among_processes(wanted: &Bench) -> Result<(), Failure> {
     let this = std::env::current_exe()?;
-    let arguments = std::env::args_os().skip(1);
+    // Behind the name of this command, as the line may end in `--` and what is no option.
+    let arguments = std::env::args_os().skip(2);
     let outcome = Launch::new(this)
+        .args(["bench", "--worker"])
         .args(arguments)
-        .args(["--worker"])
         .workers(wanted.ranks())?
         .output(Output::ChiefInherits)
-        .cores(if wanted.pins() {
-            Cores::Split
-        } else {
-            Cores::Shared
-        })
+        .cores(wanted.cores_of_ranks()?)
         .run()?;
     match outcome {
         Outcome::Succeeded => Ok(()),
-        other => Err(other.to_string().into()),
+        outcome => Err(RanksEnded { outcome }.into()),
     }
 }
 
@@ -92,6 +105,9 @@ fn as_rank(wanted: &Bench) -> Result<(), Failure> {
 }
 
 fn measure_all(wanted: &Bench, mut group: Group) -> Result<(), Failure> {
+    if wanted.operation() == Operation::SendRecv && group.world() < 2 {
+        return Err(ArgumentError::Alone.into());
+    }
     group.set_communication(Communication::from(wanted.algorithm()));
     let peer = wanted.peer(&group.hosts());
     // The table is the same on all ranks: one prints it.

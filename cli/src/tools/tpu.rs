@@ -6,8 +6,9 @@ mod train;
 
 use std::env;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use clap::{Args, Subcommand, ValueEnum};
 use meshwork_accel_tpu::CollectiveProgram;
@@ -51,9 +52,10 @@ pub(crate) struct Compile {
     #[arg(long, value_name = "NUMBER")]
     parts: Option<usize>,
 
-    /// The bytes that each device brings, with K, M or G for powers of 1,024
-    #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = size)]
-    bytes: usize,
+    /// The bytes that each device brings to a collective, with K, M or G for powers of 1,024
+    /// [default: 4M]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    bytes: Option<usize>,
 
     /// A program of StableHLO instead, of one replica for each device
     #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "bytes"])]
@@ -117,6 +119,9 @@ pub(crate) enum TpuError {
     /// A model, or parts of one, without a step of training.
     #[error("--model and --parts say what a step trains: add --program train-step")]
     NoStep,
+    /// Bytes of a collective, for a step of training.
+    #[error("--bytes says what a collective moves: leave it out of --program train-step")]
+    StepBytes,
     /// A model cannot be cut so.
     #[error(
         "--parts {parts} does not divide {devices} devices and the {heads} heads of the model: give {example}"
@@ -156,8 +161,8 @@ pub(crate) enum TpuError {
 /// Compiles, and prints what comes of it.
 ///
 /// libtpu reads the environment when it is loaded, and no process changes its own once it has
-/// threads. So unless all is set, the work is done by this program started again.
-pub(crate) fn run(wanted: &Tpu) -> Result<ExitCode, TpuError> {
+/// threads. So unless all is set, the work is done by this program started over.
+pub(crate) fn run(wanted: &Tpu) -> Result<(), TpuError> {
     if !tpu::is_environment_set() {
         return restart();
     }
@@ -165,21 +170,19 @@ pub(crate) fn run(wanted: &Tpu) -> Result<ExitCode, TpuError> {
     let text = compile::run(wanted)?;
     io::stdout()
         .write_all(text.as_bytes())
-        .map_err(TpuError::Output)?;
-    Ok(ExitCode::SUCCESS)
+        .map_err(TpuError::Output)
 }
 
-/// Values that the user has set stay as they are.
-fn restart() -> Result<ExitCode, TpuError> {
+/// In the same process, so that whoever ends it ends the work. Values that the user has set stay as
+/// they are.
+fn restart() -> Result<(), TpuError> {
     let missing = tpu::ENVIRONMENT
         .into_iter()
         .filter(|(variable, _)| env::var_os(variable).is_none());
     let program = env::current_exe().map_err(TpuError::Restart)?;
     let mut again = Command::new(program);
     again.args(env::args_os().skip(1)).envs(missing);
-    let ended = again.status().map_err(TpuError::Restart)?;
-    let code = ended.code().and_then(|code| u8::try_from(code).ok());
-    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    Err(TpuError::Restart(again.exec()))
 }
 
 fn variables() -> String {

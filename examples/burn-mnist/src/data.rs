@@ -56,12 +56,19 @@ pub(crate) fn load(
     let pixels = contents(&images, &[0, 0, 8, 3], SIDE * SIDE)?;
     let classes = contents(&labels, &[0, 0, 8, 1], 1)?;
     let (found, needed) = (classes.len(), pixels.len() / (SIDE * SIDE));
-    let in_range = classes.iter().all(|class| usize::from(*class) < CLASSES);
-    if found != needed || !in_range {
+    if found != needed {
         return Err(Error::Labels {
             path: labels,
             found,
             needed,
+        });
+    }
+    let wrong = |class: &u8| usize::from(*class) >= CLASSES;
+    if let Some(index) = classes.iter().position(wrong) {
+        return Err(Error::Label {
+            path: labels,
+            index,
+            label: classes[index],
         });
     }
     let pixels = pixels.chunks_exact(SIDE * SIDE);

@@ -7,13 +7,22 @@ pub(crate) enum Error {
     #[error("{} cannot be read", path.display())]
     Data { path: PathBuf, source: io::Error },
     #[error(
-        "{} has {found} digits from 0 to 9, and {needed} images need one each",
+        "{} has {found} labels, and {needed} images need one each: fetch both files again",
         path.display()
     )]
     Labels {
         path: PathBuf,
         found: usize,
         needed: usize,
+    },
+    #[error(
+        "label {label} of sample {index} in {} is above 9: fetch the file again",
+        path.display()
+    )]
+    Label {
+        path: PathBuf,
+        index: usize,
+        label: u8,
     },
     #[error(transparent)]
     Burn(#[from] meshwork_burn::Error),
@@ -36,6 +45,7 @@ impl Error {
             Self::Job { status, .. } => *status,
             Self::Data { .. }
             | Self::Labels { .. }
+            | Self::Label { .. }
             | Self::Training(_)
             | Self::Program { .. }
             | Self::Threads(_)

@@ -54,7 +54,7 @@ fn two_workers_train_and_one_of_them_tells_of_it() {
 fn each_worker_drops_neurons_of_its_own() {
     let [alone, together] = [("1", 4), ("2", 8)].map(|(workers, images)| {
         let folder = tempfile::tempdir().unwrap();
-        write_equal_images(folder.path(), images);
+        write_equal_images(folder.path(), &vec![7; images]);
         let data = folder.path().to_str().unwrap();
         let args = ["--workers", workers, "--batch", "4", "--data", data];
         let ended = run(folder.path(), &args);
@@ -68,8 +68,9 @@ fn each_worker_drops_neurons_of_its_own() {
     assert!((alone - together).abs() > 1e-4, "{alone} {together}");
 }
 
-/// Files of MNIST's form, to train with and to validate with, that show one image `count` times.
-fn write_equal_images(folder: &Path, count: u32) {
+/// Files of MNIST's form, to train with and to validate with, that show one image for each label.
+fn write_equal_images(folder: &Path, labels: &[u8]) {
+    let count = u32::try_from(labels.len()).unwrap();
     let header = |kind: u8, sizes: &[u32]| {
         let sizes = sizes.iter().flat_map(|size| size.to_be_bytes());
         [0, 0, 8, kind]
@@ -78,8 +79,8 @@ fn write_equal_images(folder: &Path, count: u32) {
             .collect::<Vec<u8>>()
     };
     let image: Vec<u8> = (0..=250).cycle().take(28 * 28).collect();
-    let images = [header(3, &[count, 28, 28]), image.repeat(count as usize)].concat();
-    let labels = [header(1, &[count]), vec![7; count as usize]].concat();
+    let images = [header(3, &[count, 28, 28]), image.repeat(labels.len())].concat();
+    let labels = [&header(1, &[count])[..], labels].concat();
     for part in ["train", "t10k"] {
         for (bytes, kind) in [(&images, "images-idx3"), (&labels, "labels-idx1")] {
             let file = folder.join(format!("{part}-{kind}-ubyte.gz"));
@@ -174,6 +175,20 @@ fn a_file_of_images_that_is_cut_off_is_named_and_ends_all_workers() {
     assert!(!failed.status.success(), "{errors}");
     assert!(
         errors.contains("train-images-idx3-ubyte.gz cannot be read"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_label_above_9_is_named_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    write_equal_images(folder.path(), &[7, 9, 10, 11]);
+    let data = folder.path().to_str().unwrap();
+    let failed = run(folder.path(), &["--data", data]);
+    let errors = text(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(1), "{errors}");
+    assert!(
+        errors.contains("label 10 of sample 2 in") && errors.contains("train-labels"),
         "{errors}"
     );
 }

@@ -265,6 +265,10 @@ pub(crate) enum Error {
         source: std::io::Error,
     },
 
+    /// Standard output takes no more, as a file on a full disk.
+    #[error("cannot write the result to standard output; pass --json FILE to have it there")]
+    Output { source: std::io::Error },
+
     /// The loss curve could not be laid out: a mistake in this program.
     #[error("cannot draw the loss curve of {steps} steps")]
     Draw {

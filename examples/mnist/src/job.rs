@@ -6,7 +6,6 @@ use std::{env, io, process};
 
 use meshwork_launcher::{Cores, Elastic, Launch, Outcome, Output};
 use meshwork_strategy::{EnvironmentResolver, JoinMode, MultiWorkerMirroredStrategy};
-use signal_hook::consts::SIGTERM;
 
 use crate::args::{Args, Engine};
 use crate::error::Error;
@@ -70,9 +69,7 @@ fn start_workers(args: &Args) -> Result<(), Error> {
     let outcome = launch.run()?;
     match (&outcome, &args.checkpoint) {
         (Outcome::Succeeded, _) => Ok(()),
-        (Outcome::Interrupted(ended), Some(folder))
-            if ended.signal().number() == SIGTERM && ended.killed() == 0 =>
-        {
+        (Outcome::Interrupted(ended), Some(folder)) if ended.is_saved() => {
             let folder = folder.clone();
             Err(Error::Preempted { folder })
         }

@@ -146,7 +146,7 @@ impl Reporter {
     ///
     /// # Errors
     ///
-    /// [`Error::Write`] if the log cannot be written.
+    /// [`Error::Write`] if the log cannot be written, [`Error::Output`] if the result cannot.
     pub(crate) fn finish(&mut self, outcome: &Outcome, sharers: Sharers) -> Result<(), Error> {
         self.report()?.finish(outcome, sharers)
     }
@@ -207,21 +207,20 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// [`Error::Write`] if the file cannot be written.
+    /// [`Error::Write`] if the file cannot be written, [`Error::Output`] if standard output cannot.
     fn finish(&mut self, outcome: &Outcome, sharers: Sharers) -> Result<(), Error> {
         if let Screen::Bar(bar) = &self.screen {
             bar.finish_and_clear();
         }
-        let line = format!(
+        if let Some(json) = &mut self.json {
+            json.finish(outcome, sharers)?;
+        }
+        print_result(&format!(
             "test accuracy {:.2} % after {} steps in {:.1} s with {sharers}",
             outcome.test_accuracy * 100.0,
             outcome.losses.len(),
             outcome.wall.as_secs_f64(),
-        );
-        print_line(io::stdout(), &line);
-        self.json
-            .as_mut()
-            .map_or(Ok(()), |json| json.finish(outcome, sharers))
+        ))
     }
 }
 
@@ -232,10 +231,21 @@ pub(crate) fn announce_curve(path: &Path) {
 }
 
 /// Writes a line whole, and does not mind a reader that has gone.
-pub(crate) fn print_line(mut stream: impl Write, line: &str) {
-    let _ = stream
-        .write_all(format!("{line}\n").as_bytes())
-        .and_then(|()| stream.flush());
+pub(crate) fn print_line(stream: impl Write, line: &str) {
+    let _ = write_line(stream, line);
+}
+
+/// The same of the result, which is not to be lost where there still is a reader.
+fn print_result(line: &str) -> Result<(), Error> {
+    match write_line(io::stdout(), line) {
+        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(Error::Output { source }),
+        _ => Ok(()),
+    }
+}
+
+fn write_line(mut stream: impl Write, line: &str) -> io::Result<()> {
+    stream.write_all(format!("{line}\n").as_bytes())?;
+    stream.flush()
 }
 
 fn measurements(step: &Step) -> String {

@@ -222,6 +222,30 @@ fn a_run_that_is_asked_to_end_goes_on_with_the_same_losses_bit_for_bit() {
     }
 }
 
+#[test]
+fn a_run_that_is_asked_to_end_and_cannot_be_saved_does_not_say_that_it_was() {
+    let folder = data_folder();
+    // 20 steps an epoch: the checkpoint behind step 25 is the one that SIGTERM asks for.
+    let sizes = ["--workers", "2", "--global-batch", "2", "--epochs", "40"];
+    let args = [&sizes[..], &["--lr", "0.01", "--checkpoint", "saved"]].concat();
+    let mut command = command(folder.path(), &args);
+    command.stderr(Stdio::piped()).stdout(Stdio::null());
+    let mut job = command.spawn().unwrap();
+    let mut said = BufReader::new(job.stderr.take().unwrap()).lines();
+    let underway = said.find(|line| line.as_ref().unwrap().contains("step 25/800"));
+    assert!(underway.is_some());
+    let saved = folder.path().join("saved");
+    fs::rename(&saved, folder.path().join("away")).unwrap();
+    fs::write(&saved, []).unwrap();
+    let process = rustix::process::Pid::from_child(&job);
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    let status = job.wait().unwrap().code();
+    assert!(!matches!(status, Some(0 | 75)), "{status:?} {rest:?}");
+    let claims = rest.iter().any(|line| line.contains("checkpoints are in"));
+    assert!(!claims, "{rest:?}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_chief_that_is_killed_is_replaced_and_the_log_goes_on() {
@@ -317,6 +341,21 @@ fn a_reader_that_leaves_does_not_stop_training() {
         .unwrap();
     drop((child.stdout.take(), child.stderr.take()));
     assert!(child.wait().unwrap().success());
+    let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
+    assert!(log.lines().last().unwrap().contains("final"), "{log}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_result_that_standard_output_does_not_take_is_a_failure_and_in_the_log() {
+    let folder = data_folder();
+    let full = fs::File::create("/dev/full").unwrap();
+    let mut command = command(folder.path(), &["--json", "log.json"]);
+    let output = command.stdout(full).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let line = "mnist: error: cannot write the result to standard output; pass --json FILE";
+    assert!(stderr.contains(line), "{stderr}");
     let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
     assert!(log.lines().last().unwrap().contains("final"), "{log}");
 }

@@ -71,7 +71,9 @@ enum Error {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error("the processes cannot be started: {0}")]
-    Start(#[from] io::Error),
+    Start(io::Error),
+    #[error("standard output cannot be written: {0}")]
+    Output(#[from] io::Error),
     #[error("{processes} processes cannot share 4 devices evenly: use 1, 2 or 4")]
     Processes { processes: u32 },
     #[error("the processes did not succeed: {outcome}")]
@@ -93,7 +95,7 @@ fn run(args: &Args) -> Result<(), Error> {
     if EnvironmentResolver::from_env().is_described() || args.processes.get() == 1 {
         return train(args);
     }
-    let launch = Launch::new(env::current_exe()?)
+    let launch = Launch::new(env::current_exe().map_err(Error::Start)?)
         .args(env::args_os().skip(1))
         .workers(args.processes.get())?
         .output(Output::ChiefInherits);

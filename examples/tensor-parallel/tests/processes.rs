@@ -60,3 +60,19 @@ fn a_number_of_processes_that_does_not_fit_is_refused() {
         "{told}"
     );
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn losses_that_standard_output_does_not_take_are_a_failure_that_says_so() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tensor-parallel"));
+    let full = std::fs::File::create("/dev/full").expect("a device");
+    let ended = command
+        .args(["--steps=1"])
+        .env_remove("TF_CONFIG")
+        .stdout(full)
+        .output();
+    let ended = ended.expect("the program");
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(!ended.status.success(), "{told}");
+    assert!(told.contains("standard output cannot be written"), "{told}");
+}

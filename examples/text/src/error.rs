@@ -166,6 +166,13 @@ pub enum Error {
         /// What the operating system says.
         source: std::io::Error,
     },
+
+    /// Standard output takes no more, as a file on a full disk.
+    #[error("cannot write the result to standard output; pass --json FILE to have it there")]
+    Output {
+        /// What the operating system says.
+        source: std::io::Error,
+    },
 }
 
 impl Error {

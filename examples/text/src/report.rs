@@ -126,6 +126,15 @@ impl<'a> Reporter<'a> {
     pub(crate) fn finish(&mut self, result: &Outcome) -> Result<(), Error> {
         let steps = self.args.steps.get();
         let rate = self.rows_per_second(steps, result.elapsed);
+        self.line(&json!({
+            "final": true,
+            "validation_loss": result.loss,
+            "wall_s": result.elapsed.as_secs_f64(),
+            "samples_per_s": rate,
+            "workers": self.workers,
+            "sent": result.sent,
+            "waited_s": result.waited.map(|waited| waited.as_secs_f64()),
+        }))?;
         let line = format!(
             "validation loss {:.4} after {steps} steps in {:.1} s with {} {}, {rate:.0} samples/s",
             result.loss,
@@ -137,32 +146,24 @@ impl<'a> Reporter<'a> {
                 "workers"
             },
         );
-        print_line(io::stdout(), &line);
+        print_result(&line)?;
         if let Some(sent) = result.sent.filter(|sent| *sent > 0) {
             let mut line = format!("{:.2} MB sent a worker", megabytes(sent));
             let share = self.by_gradients as f64 / sent as f64;
             if share >= 1.1 {
                 line = format!("{line}, {share:.1} times less than sums of gradients");
             }
-            print_line(io::stdout(), &line);
+            print_result(&line)?;
         }
         if let Some(waited) = result.waited {
             let share = 100.0 * waited.as_secs_f64() / result.elapsed.as_secs_f64();
             let line = format!("{share:.1} % of the time was spent waiting for other workers");
-            print_line(io::stdout(), &line);
+            print_result(&line)?;
         }
-        if !result.sample.is_empty() {
-            print_line(io::stdout(), &format!("\n{}", result.sample));
+        match result.sample.as_str() {
+            "" => Ok(()),
+            sample => print_result(&format!("\n{sample}")),
         }
-        self.line(&json!({
-            "final": true,
-            "validation_loss": result.loss,
-            "wall_s": result.elapsed.as_secs_f64(),
-            "samples_per_s": rate,
-            "workers": self.workers,
-            "sent": result.sent,
-            "waited_s": result.waited.map(|waited| waited.as_secs_f64()),
-        }))
     }
 
     /// Rows of text of all workers in a second.
@@ -201,10 +202,21 @@ fn megabytes(bytes: u64) -> f64 {
 }
 
 /// Writes a line whole, and does not mind a reader that has gone.
-pub(crate) fn print_line(mut stream: impl Write, line: &str) {
-    let _ = stream
-        .write_all(format!("{line}\n").as_bytes())
-        .and_then(|()| stream.flush());
+pub(crate) fn print_line(stream: impl Write, line: &str) {
+    let _ = write_line(stream, line);
+}
+
+/// The same of the result, which is not to be lost where there still is a reader.
+fn print_result(line: &str) -> Result<(), Error> {
+    match write_line(io::stdout(), line) {
+        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(Error::Output { source }),
+        _ => Ok(()),
+    }
+}
+
+fn write_line(mut stream: impl Write, line: &str) -> io::Result<()> {
+    stream.write_all(format!("{line}\n").as_bytes())?;
+    stream.flush()
 }
 
 /// A line each this many steps, and one at the end.

@@ -395,6 +395,20 @@ mod killed {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_result_that_standard_output_does_not_take_is_a_failure_and_in_the_log() {
+    let folder = folder();
+    let full = fs::File::create("/dev/full").unwrap();
+    let mut command = command(folder.path(), &["--json", "log.json"]);
+    let output = command.stdout(full).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let line = "text: error: cannot write the result to standard output; pass --json FILE";
+    assert!(stderr.contains(line), "{stderr}");
+    assert_eq!(log(folder.path()).steps.len(), 12);
+}
+
 #[test]
 fn every_mistake_is_one_line_and_a_failure() {
     let folder = folder();

@@ -12,6 +12,7 @@ use meshwork_collectives::{
     Communication, Compression, ConfigError, Congestion, DataTransport, Network, Rank, Rounding,
     Transport,
 };
+use meshwork_launcher::Cores;
 
 /// What to measure, and how.
 #[derive(Args, Clone, Debug)]
@@ -95,6 +96,7 @@ pub(crate) struct Bench {
         long,
         value_delimiter = ',',
         requires = "rank",
+        conflicts_with_all = ["ranks", "pin"],
         value_name = "HOST:PORT,…"
     )]
     hosts: Vec<String>,
@@ -217,8 +219,14 @@ impl Bench {
         }
     }
 
-    pub(crate) fn pins(&self) -> bool {
-        self.pin
+    /// # Errors
+    /// Where ranks are threads, which share the cores of their process.
+    pub(crate) fn cores_of_ranks(&self) -> Result<Cores, ArgumentError> {
+        match (self.pin, self.transport) {
+            (true, TransportArg::Local) => Err(ArgumentError::Pin),
+            (true, TransportArg::Shm | TransportArg::Quic) => Ok(Cores::Split),
+            (false, _) => Ok(Cores::Shared),
+        }
     }
 
     pub(crate) fn seconds(&self) -> f64 {
@@ -412,6 +420,12 @@ pub(crate) enum ArgumentError {
     Rank,
     #[error("--compress goes with all-reduce alone")]
     Compress,
+    #[error("send-recv takes 2 ranks and there is 1: give -n 2")]
+    Alone,
+    #[error(
+        "--pin gives cores to processes, and --transport local has threads: leave out --pin, or choose shm or quic"
+    )]
+    Pin,
     #[error(
         "--transport local measures threads of one process: leave out --hosts, or choose shm or quic"
     )]

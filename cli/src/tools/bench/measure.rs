@@ -58,7 +58,7 @@ impl<'a> Series<'a> {
         group.all_reduce(&mut errors, ReduceOp::Sum)?;
         Ok(Row {
             ranks: group.world() as usize,
-            bytes: self.bytes,
+            bytes: trial.bytes(),
             median: times[times.len() / 2],
             errors: errors[0],
         })

@@ -50,6 +50,11 @@ impl Trial {
         })
     }
 
+    /// Bytes of the larger buffer.
+    pub(super) fn bytes(&self) -> usize {
+        self.input.len().max(self.output.len()) * size_of::<f32>()
+    }
+
     pub(super) fn clear(&mut self) {
         self.input.fill(0.0);
         self.output.fill(0.0);

@@ -15,7 +15,10 @@ pub(super) const COLUMNS: [(&str, u16); 7] = [
 
 /// One line about all of it.
 pub(super) fn headline(job: &Job) -> String {
-    let mut line = format!("{} ranks", job.world());
+    let mut line = match (job.world(), job.members()) {
+        (shown, members) if shown < members => format!("the first {shown} of {members} ranks"),
+        (world, _) => format!("{world} ranks"),
+    };
     let mut add = |text: String| line += &format!("  {text}");
     if let Some(steps) = job.number("training_steps") {
         add(format!("step {steps:.0}"));

@@ -62,8 +62,11 @@ fn text(wanted: &Compile, devices: usize, step: Option<&Step>) -> Result<Vec<u8>
     }
     let text = match (step, wanted.program.collective()) {
         (Some(step), _) => step.text()?,
-        (None, Some(program)) => program.stablehlo(wanted.bytes, devices),
+        (None, Some(program)) => program.stablehlo(wanted.bytes.unwrap_or(BYTES), devices),
         (None, None) => return Err(TpuError::NoModel),
     };
     Ok(text.into_bytes())
 }
+
+/// What each device brings to a collective, unless told.
+const BYTES: usize = 4 << 20;

@@ -37,6 +37,7 @@ pub(super) fn model(wanted: &Compile) -> Result<Option<Model>, TpuError> {
     match (is_step, wanted.model) {
         (false, None) if wanted.parts.is_none() => Ok(None),
         (false, _) => Err(TpuError::NoStep),
+        (true, _) if wanted.bytes.is_some() => Err(TpuError::StepBytes),
         (true, None) => Err(TpuError::NoModel),
         (true, Some(model)) => Ok(Some(model)),
     }

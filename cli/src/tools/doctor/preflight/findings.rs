@@ -174,7 +174,15 @@ fn reach(facts: &Facts) -> Finding {
 }
 
 fn port(facts: &Facts) -> Finding {
-    let rank = facts.rank;
+    let (rank, world) = (facts.rank, facts.members.len());
+    if rank.index() >= world {
+        return wrong(
+            Level::Problem,
+            "port",
+            format!("{rank} is outside a group of {world} ranks, numbered from 0"),
+            "correct --rank or the list",
+        );
+    }
     match facts.port {
         Some((address, None)) => fine("port", format!("{rank} can listen on {address} (UDP)")),
         Some((address, Some(ErrorKind::AddrInUse))) => wrong(

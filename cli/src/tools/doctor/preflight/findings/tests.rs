@@ -130,6 +130,18 @@ fn each_trouble_is_found_alone_with_its_weight() {
 }
 
 #[test]
+fn a_rank_that_cannot_exist_is_a_problem_with_both_numbers() {
+    let facts = Facts {
+        rank: Rank::new(5),
+        port: None,
+        tcp_port: None,
+        ..healthy()
+    };
+    let told = "rank 5 is outside a group of 2 ranks, numbered from 0".to_owned();
+    assert_eq!(troubles(&facts, &[]), [(Level::Problem, "port", told)]);
+}
+
+#[test]
 fn a_port_that_tcp_cannot_have_is_found_with_what_to_do_instead() {
     for kind in [ErrorKind::AddrInUse, ErrorKind::PermissionDenied] {
         let mut facts = healthy();
