@@ -35,6 +35,12 @@ pub fn bucket_ranges(bytes: &[usize], bytes_per_bucket: usize) -> Vec<Range<usiz
     buckets
 }
 
+/// Which of `count` things are in this place of so many: as even as they go, more in the first.
+pub(crate) fn even_part(count: usize, places: usize, place: usize) -> Range<usize> {
+    let start = |place: usize| place * (count / places) + place.min(count % places);
+    start(place)..start(place + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -10,6 +10,7 @@ use ndarray::ArrayD;
 
 use crate::distributed::PerReplica;
 use crate::replica::cross::CrossReplica;
+use crate::replica::rendezvous::Detail;
 use crate::replica::{ReplicaContext, ReplicaReduceOp};
 use crate::variable::Scope;
 use crate::{Error, Value, VariableSpec};
@@ -192,7 +193,7 @@ impl ReplicaContext<'_> {
             Aggregation::Mean => Some(ReplicaReduceOp::Mean),
             Aggregation::OnlyFirstReplica => None,
         };
-        self.together("assign", value, |cross, values| {
+        self.together_as("assign", op.map(Detail::Op), value, |cross, values| {
             let locals = values.len();
             let values = PerReplica::new(values);
             let value = match op {
@@ -352,4 +353,34 @@ fn locked<T>(copy: &Mutex<ArrayD<T>>) -> MutexGuard<'_, ArrayD<T>> {
 /// Both of one shape.
 fn combine<T: Value>(own: &mut ArrayD<T>, delta: &ArrayD<T>, change: fn(T, T) -> T) {
     own.zip_mut_with(delta, |own, delta| *own = change(*own, *delta));
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::arr0;
+
+    use super::*;
+    use crate::MultiWorkerMirroredStrategy;
+
+    #[test]
+    fn another_aggregation_is_another_call() {
+        use Aggregation::{Mean, OnlyFirstReplica, Sum};
+        for aggregations in [[Sum, Mean], [Mean, OnlyFirstReplica]] {
+            let mut strategy = MultiWorkerMirroredStrategy::mirrored(2).unwrap();
+            let variables = aggregations.map(|aggregation| {
+                let policy = VariablePolicy::new(Synchronization::OnWrite, aggregation);
+                let zero = arr0(0.0_f32).into_dyn();
+                let built = strategy.scope(|scope| scope.distributed("count", zero, policy));
+                built.unwrap()
+            });
+            let assigned = strategy.run_each(|replica| {
+                let own = &variables[replica.local_id()];
+                replica.assign(own, arr0(1.0).into_dyn())
+            });
+            assert!(
+                matches!(assigned, Err(Error::ReplicasDisagree { replica: 1, .. })),
+                "{assigned:?}"
+            );
+        }
+    }
 }

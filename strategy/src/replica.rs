@@ -20,7 +20,7 @@ use crate::distributed::PerReplica;
 use crate::sum::SumOrder;
 use crate::{Error, Fingerprint, Value, hash};
 use cross::{CrossReplica, refuse_integer_mean};
-use rendezvous::{Call, Rendezvous};
+use rendezvous::{Call, Detail, Rendezvous};
 
 pub(crate) use bytes::gather_bytes;
 #[cfg(feature = "ndarray")]
@@ -129,7 +129,8 @@ impl<'a> ReplicaContext<'a> {
         {
             return reduce_here(group, communication_stats, op, values);
         }
-        let sum = self.together("all_reduce", values.to_vec(), |cross, values| {
+        let detail = Some(Detail::Op(op));
+        let sum = self.together_as("all_reduce", detail, values.to_vec(), |cross, values| {
             let (locals, replicas) = (values.len(), cross.num_replicas_in_sync());
             let values = PerReplica::new(values);
             if (order, op) != (SumOrder::TensorFlowRing, ReplicaReduceOp::Mean) {
@@ -158,7 +159,7 @@ impl<'a> ReplicaContext<'a> {
         value: T,
         merge: impl FnOnce(&mut CrossReplica<'_>, PerReplica<T>) -> Result<PerReplica<R>, Error>,
     ) -> Result<R, Error> {
-        self.together("merge_call", value, |cross, values| {
+        self.together_as("merge_call", None, value, |cross, values| {
             let needed = values.len();
             let merged = merge(cross, PerReplica::new(values))?.into_vec();
             match merged.len() {
@@ -202,10 +203,7 @@ impl<'a> ReplicaContext<'a> {
     /// # Errors
     /// [`Error::NoRoomForCheck`]
     pub fn write_fingerprint(&self, copy: Fingerprint, room: &mut [f32]) -> Result<(), Error> {
-        let (found, needed) = (room.len(), self.check_len());
-        if found != needed {
-            return Err(Error::NoRoomForCheck { found, needed });
-        }
+        self.check_room(room)?;
         hash::write(copy, self.replica_id(), room);
         Ok(())
     }
@@ -213,14 +211,25 @@ impl<'a> ReplicaContext<'a> {
     /// Compares the copies of all replicas by the hashes that [`write_check`](Self::write_check)
     /// has written, once summed.
     ///
+    /// # Shapes
+    /// `room` has [`check_len`](Self::check_len) numbers.
+    ///
     /// # Errors
-    /// [`Error::ReplicasDiverged`]
+    /// [`Error::ReplicasDiverged`], [`Error::NoRoomForCheck`]
     pub fn read_check(&self, room: &[f32]) -> Result<(), Error> {
+        self.check_room(room)?;
         let ranks = hash::different(room);
         if ranks.is_empty() {
             Ok(())
         } else {
             Err(Error::ReplicasDiverged { ranks })
+        }
+    }
+
+    fn check_room(&self, room: &[f32]) -> Result<(), Error> {
+        match (room.len(), self.check_len()) {
+            (found, needed) if found == needed => Ok(()),
+            (found, needed) => Err(Error::NoRoomForCheck { found, needed }),
         }
     }
 
@@ -247,9 +256,10 @@ impl<'a> ReplicaContext<'a> {
     }
 
     #[track_caller]
-    pub(crate) fn together<T: Send + 'static, R: Send + 'static>(
+    pub(crate) fn together_as<T: Send + 'static, R: Send + 'static>(
         &mut self,
         name: &'static str,
+        detail: Option<Detail>,
         value: T,
         all: impl FnOnce(&mut CrossReplica<'_>, Vec<T>) -> Result<Vec<R>, Error>,
     ) -> Result<R, Error> {
@@ -265,7 +275,7 @@ impl<'a> ReplicaContext<'a> {
                 all(&mut cross, vec![value]).map(|results| PerReplica::new(results).into_first())
             }
             Peers::Several(rendezvous) => {
-                let call = Call::new::<T>(name, Location::caller());
+                let call = Call::new::<T>(name, detail, Location::caller());
                 rendezvous.exchange(local, call, value, |cross, values| all(cross, values))
             }
         }

@@ -38,7 +38,12 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
             policy => policy,
         };
         let mut shards = input.replica_shards(policy, &context, from.epoch())?;
-        for _ in 0..from.position() * context.local_replicas() as u64 {
+        let local = context.local_replicas() as u64;
+        let passed = from.position().checked_mul(local);
+        let passed = passed.ok_or_else(|| Error::CursorText {
+            text: from.to_string(),
+        })?;
+        for _ in 0..passed {
             if shards.next().is_none() {
                 break;
             }
@@ -113,7 +118,8 @@ impl MultiWorkerMirroredStrategy {
     /// split them by [`AutoShard::Auto`].
     ///
     /// # Errors
-    /// Those of [`Input::replica_shards`], and [`Error::CursorElsewhere`].
+    /// Those of [`Input::replica_shards`], [`Error::CursorElsewhere`], and [`Error::CursorText`] of
+    /// a position behind more shards than can be counted.
     #[doc(alias = "experimental_distribute_dataset")]
     pub fn distribute_batches<B: Rows + Send + 'static>(
         &mut self,

@@ -42,7 +42,8 @@ pub struct ReplicaShards<B>(Box<dyn Iterator<Item = Option<B>> + Send>);
 impl<B: Rows + Send + 'static> ReplicaShards<B> {
     /// Each batch as it comes.
     pub(super) fn whole(batches: impl Iterator<Item = B> + Send + 'static) -> Self {
-        Self(Box::new(batches.map(some_rows)))
+        // A worker asks on after its own end, while others have batches.
+        Self(Box::new(batches.fuse().map(some_rows)))
     }
 
     /// Shards of these sizes, over and over, from batches of any size.

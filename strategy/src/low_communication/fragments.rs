@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::LowCommunication;
 use crate::LowCommunicationError;
+use crate::bucketing::even_part;
 
 /// All elements in parts of about the same size, wherever tensors end: of parts that differ, the
 /// largest would need a longer delay than the others, and all have one.
@@ -20,9 +21,8 @@ pub(super) fn ranges(
         });
     }
     let total = elements(lengths)?;
-    let start = |part: usize| total / parts * part + part.min(total % parts);
     Ok((0..parts)
-        .map(|part| start(part)..start(part + 1))
+        .map(|part| even_part(total, parts, part))
         .collect())
 }
 

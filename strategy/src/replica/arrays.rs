@@ -1,9 +1,11 @@
 //! Reductions and gathers of arrays, whose shapes may differ from replica to replica.
 
-use meshwork_collectives::{self as collectives, Rank};
+use meshwork_collectives::Rank;
 use ndarray::{ArrayD, Axis, IxDyn, concatenate};
 
+use super::bytes::gather_uneven;
 use super::cross::{CrossReplica, refuse_integer_mean};
+use super::rendezvous::Detail;
 use super::{ReplicaContext, ReplicaReduceOp};
 use crate::distributed::PerReplica;
 use crate::{Error, Value};
@@ -23,7 +25,8 @@ impl ReplicaContext<'_> {
         value: ArrayD<T>,
         axis: usize,
     ) -> Result<ArrayD<T>, Error> {
-        self.together("all_gather", value, |cross, values| {
+        let detail = Some(Detail::Axis(axis));
+        self.together_as("all_gather", detail, value, |cross, values| {
             let locals = values.len();
             let all = cross.gather(&PerReplica::new(values), axis)?;
             Ok(vec![all; locals])
@@ -100,8 +103,9 @@ impl CrossReplica<'_> {
             words.extend(array.shape().iter().map(|size| *size as u64));
             elements.extend(array.iter().copied());
         }
-        let words = self.uneven(&words)?;
-        let elements = self.uneven(&elements)?;
+        let (group, _) = self.worker();
+        let (_, words) = gather_uneven(group, &words)?;
+        let (_, elements) = gather_uneven(group, &elements)?;
         let mut left = &elements[..];
         let mut arrays = Vec::new();
         for shape in shapes(&words)? {
@@ -119,32 +123,6 @@ impl CrossReplica<'_> {
             elements => Err(Error::ElementsLeft { elements }),
         }
     }
-
-    #[track_caller]
-    fn uneven<T: collectives::Element + Copy>(&mut self, own: &[T]) -> Result<Vec<T>, Error> {
-        let (group, _) = self.worker();
-        let mut lengths = vec![0_u64; group.world() as usize];
-        group.all_gather(&[own.len() as u64], &mut lengths)?;
-        let (lengths, mut output) = room_for(&lengths)?;
-        group.all_gather_uneven(own, &mut output, &lengths)?;
-        Ok(output)
-    }
-}
-
-/// What a gather of `lengths` elements needs: the lengths as sizes, and where the elements go. The
-/// lengths are other workers' words.
-fn room_for<T: Clone + Default>(lengths: &[u64]) -> Result<(Vec<usize>, Vec<T>), Error> {
-    let elements = lengths
-        .iter()
-        .fold(0_u64, |sum, len| sum.saturating_add(*len));
-    let too_large = || Error::GatherTooLarge { elements };
-    let all = usize::try_from(elements).map_err(|_| too_large())?;
-    let mut output = Vec::new();
-    output.try_reserve_exact(all).map_err(|_| too_large())?;
-    output.resize(all, T::default());
-    let lengths = lengths.iter().map(|len| usize::try_from(*len));
-    let lengths = lengths.collect::<Result<_, _>>().map_err(|_| too_large())?;
-    Ok((lengths, output))
 }
 
 /// How many elements an array of `shape` has, if that many can be counted.
@@ -236,13 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_that_no_memory_holds_are_refused() {
-        let (lengths, room) = room_for::<f32>(&[2, 0, 3]).unwrap();
-        assert_eq!((lengths, room), (vec![2, 0, 3], vec![0.0; 5]));
-        for lengths in [vec![u64::MAX], vec![u64::MAX, 1], vec![1 << 62, 1 << 62]] {
-            let refused = room_for::<f32>(&lengths).unwrap_err();
-            assert!(matches!(refused, Error::GatherTooLarge { .. }), "{refused}");
-        }
+    fn elements_that_cannot_be_counted_are_refused() {
         assert_eq!(elements_of(&[1 << 33, 1 << 33]), None);
         assert_eq!(elements_of(&[3, 0, 2]), Some(0));
     }

@@ -115,13 +115,20 @@ impl<'a> CrossReplica<'a> {
         Ok(())
     }
 
-    /// All-gathers equally long contributions of all replicas, in the order of the replicas.
+    /// All-gathers equally long contributions of all replicas, in the order of the replicas;
+    /// counted in the stats as the all-reduce that it is a part of.
     #[track_caller]
     fn contributions_of_all<T: Value>(&mut self, own: Vec<Vec<T>>) -> Result<Vec<Vec<T>>, Error> {
+        if self.group.world() == 1 {
+            return Ok(own);
+        }
+        let began = Instant::now();
         let len = own.first().map_or(0, Vec::len);
         let own = own.concat();
         let mut all = vec![T::default(); own.len() * self.group.world() as usize];
         self.group.all_gather(&own, &mut all)?;
+        self.communication_stats
+            .count(len * size_of::<T>(), began.elapsed());
         if len == 0 {
             return Ok(vec![Vec::new(); self.num_replicas_in_sync()]);
         }

@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::ReplicaReduceOp;
 use super::cross::CrossReplica;
 use crate::Error;
 
@@ -39,21 +40,45 @@ struct Slot {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     name: &'static str,
+    detail: Option<Detail>,
     site: &'static Location<'static>,
     value: TypeId,
 }
 
+/// What a call asks for beside its name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Detail {
+    Op(ReplicaReduceOp),
+    #[cfg(feature = "ndarray")]
+    Axis(usize),
+}
+
 impl Call {
-    pub(crate) fn new<T: 'static>(name: &'static str, site: &'static Location<'static>) -> Self {
+    pub(crate) fn new<T: 'static>(
+        name: &'static str,
+        detail: Option<Detail>,
+        site: &'static Location<'static>,
+    ) -> Self {
         Self {
             name,
+            detail,
             site,
             value: TypeId::of::<T>(),
         }
     }
 
+    fn is_same(self, other: Self) -> bool {
+        (self.name, self.detail, self.value) == (other.name, other.detail, other.value)
+    }
+
     fn describe(self) -> String {
-        format!("{} at {}", self.name, self.site)
+        let Self { name, site, .. } = self;
+        match self.detail {
+            None => format!("{name} at {site}"),
+            Some(Detail::Op(op)) => format!("{name} at {site} ({op:?})"),
+            #[cfg(feature = "ndarray")]
+            Some(Detail::Axis(axis)) => format!("{name} at {site} (axis {axis})"),
+        }
     }
 }
 
@@ -113,8 +138,7 @@ impl<'a> Rendezvous<'a> {
                     .collect::<Vec<_>>()
             })
         })?;
-        let same = |slot: &Slot| slot.call.name == call.name && slot.call.value == call.value;
-        if let Some(replica) = slots.iter().position(|slot| !same(slot)) {
+        if let Some(replica) = slots.iter().position(|slot| !slot.call.is_same(call)) {
             return Err(disagreement(replica, slots[replica].call, call));
         }
         let values = slots
@@ -141,7 +165,8 @@ impl<'a> Rendezvous<'a> {
         self.changed.notify_all();
     }
 
-    /// Waits until `ready` gives something, and no longer than any replica can still come.
+    /// Waits until `ready` gives something, and no longer than any replica can still come. Once the
+    /// first replica has taken the value of this one, it waits as long as that one works on it.
     fn wait<R>(
         &self,
         replica: usize,
@@ -165,7 +190,8 @@ impl<'a> Rendezvous<'a> {
             let waited = self.changed.wait_timeout(state, self.timeout);
             let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
             state = again;
-            if time.timed_out() {
+            // The group bounds each of its operations, and knows who is late there.
+            if time.timed_out() && state.slots[replica].is_some() {
                 // What has come just then is taken by asking for it.
                 if let Some(found) = ready(&mut state) {
                     return Ok(found);
@@ -226,18 +252,42 @@ mod tests {
     use crate::SumOrder;
     use crate::communication_stats::CommunicationStats;
 
-    #[test]
-    fn what_comes_as_the_time_is_over_is_not_lost() {
+    /// Of two replicas that do not wait for each other, `replica` has brought its value.
+    fn brought(replica: usize, test: impl FnOnce(&Rendezvous<'_>, Call)) {
         let mut group = Group::local(1).unwrap().remove(0);
         let mut stats = CommunicationStats::default();
         let cross = CrossReplica::new(&mut group, &mut stats, 2, SumOrder::Fastest);
         let rendezvous = Rendezvous::new(cross, 2, Duration::ZERO);
-        let call = Call::new::<()>("all_reduce", Location::caller());
-        let mut asked = 0;
-        let found = rendezvous.wait(0, call, |_| {
-            asked += 1;
-            (asked == 2).then_some("it is here")
+        let call = Call::new::<()>("all_reduce", None, Location::caller());
+        let value = Box::new(());
+        rendezvous.state().slots[replica] = Some(Slot { call, value });
+        test(&rendezvous, call);
+    }
+
+    #[test]
+    fn what_comes_as_the_time_is_over_is_not_lost() {
+        brought(0, |rendezvous, call| {
+            let mut asked = 0;
+            let found = rendezvous.wait(0, call, |_| {
+                asked += 1;
+                (asked == 2).then_some("it is here")
+            });
+            assert_eq!(found, Ok("it is here"));
         });
-        assert_eq!(found, Ok("it is here"));
+    }
+
+    #[test]
+    fn a_replica_whose_value_was_taken_waits_as_long_as_the_first_one_works() {
+        brought(1, |rendezvous, call| {
+            let worked = rendezvous.exchange(0, call, (), |_, values| {
+                let mut asked = 0;
+                rendezvous.wait(1, call, |_| {
+                    asked += 1;
+                    (asked == 5).then_some(())
+                })?;
+                Ok(values)
+            });
+            assert_eq!(worked, Ok(()));
+        });
     }
 }

@@ -2,6 +2,7 @@ use ndarray::ArrayD;
 
 use super::arrays::joined;
 use super::cross::refuse_integer_mean;
+use super::rendezvous::Detail;
 use super::{ReplicaContext, ReplicaReduceOp};
 use crate::distributed::PerReplica;
 use crate::{Error, Value};
@@ -58,7 +59,8 @@ impl ReplicaContext<'_> {
         slices: IndexedSlices<T>,
     ) -> Result<IndexedSlices<T>, Error> {
         refuse_integer_mean::<T>(op)?;
-        self.together("all_reduce_slices", slices, |cross, slices| {
+        let detail = Some(Detail::Op(op));
+        self.together_as("all_reduce_slices", detail, slices, |cross, slices| {
             let locals = slices.len();
             let (mut indices, mut values) = (Vec::new(), Vec::new());
             for slice in slices {

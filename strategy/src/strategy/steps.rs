@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::thread;
 
 use super::MultiWorkerMirroredStrategy;
+use crate::bucketing::even_part;
 use crate::distributed::PerReplica;
 use crate::replica::rendezvous::{Ended, Rendezvous};
 use crate::replica::{ReplicaContext, ReplicaPosition};
@@ -52,6 +53,7 @@ impl MultiWorkerMirroredStrategy {
     ///
     /// # Errors
     /// That of the replica whose step failed first, which ends the training on all workers.
+    /// [`Error::NoThread`] when there is no thread for one.
     #[doc(alias = "run")]
     pub fn run_each<R: Send, E: From<Error> + Display + Send>(
         &mut self,
@@ -149,8 +151,7 @@ impl MultiWorkerMirroredStrategy {
     #[doc(alias = "experimental_split_to_logical_devices")]
     pub fn split_to_logical_devices<B: Rows>(&self, batch: &B) -> PerReplica<B> {
         let (rows, replicas) = (batch.rows(), self.local_replicas);
-        let start = |replica: usize| replica * (rows / replicas) + replica.min(rows % replicas);
-        let piece = |replica: usize| batch.cut(start(replica)..start(replica + 1));
+        let piece = |replica: usize| batch.cut(even_part(rows, replicas, replica));
         PerReplica::new((0..replicas).map(piece).collect())
     }
 }
@@ -182,10 +183,18 @@ fn run_threads<'a, S: Send, R: Send, E: From<Error> + Display + Send>(
         let mut replicas = places.iter().zip(states);
         let first = replicas.next();
         let threads: Vec<_> = replicas
-            .map(|(position, state)| scope.spawn(move || run(position, state)))
+            .map(|(position, state)| {
+                let thread =
+                    thread::Builder::new().spawn_scoped(scope, move || run(position, state));
+                thread.map_err(|error| {
+                    // The others need not wait for one that never comes.
+                    rendezvous.leave(position.local, Ended::Failed);
+                    Error::NoThread { kind: error.kind() }
+                })
+            })
             .collect();
         let first = first.map(|(position, state)| run(position, state));
-        let others = threads.into_iter().map(|thread| match thread.join() {
+        let others = threads.into_iter().map(|thread| match thread?.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });

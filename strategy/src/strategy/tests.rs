@@ -27,6 +27,22 @@ fn every_worker_begins_with_the_chiefs_values() {
 }
 
 #[test]
+fn a_reduction_in_asynchronous_code_is_an_error_and_no_panic() {
+    let errors = each(2, |mut strategy| {
+        let one = PerReplica::new(vec![1.0_f32]);
+        if strategy.rank() != Rank::CHIEF {
+            return strategy.reduce(ReplicaReduceOp::Sum, one).unwrap_err();
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.unwrap();
+        runtime.block_on(async { strategy.reduce(ReplicaReduceOp::Sum, one).unwrap_err() })
+    });
+    for error in errors {
+        assert!(error.to_string().contains("asynchronous code"), "{error}");
+    }
+}
+
+#[test]
 fn workers_with_different_shapes_all_fail_and_name_the_variable() {
     let errors = each(3, |mut strategy| {
         let width = if strategy.rank() == Rank::new(2) {
@@ -87,6 +103,27 @@ fn sums_and_means_are_over_all_replicas_and_counted_in_the_stats() {
         );
         strategy.leave().unwrap();
     });
+}
+
+#[test]
+fn sums_in_the_order_of_tensorflow_are_counted_as_others_are() {
+    let counted = |strategy: MultiWorkerMirroredStrategy| {
+        let mut strategy = strategy.with_local_replicas(2).unwrap();
+        let mut own = strategy.per_replica(|_| [1.0_f32; 3]);
+        let step = strategy.run_with(&mut own, |replica, own| {
+            replica.all_reduce(ReplicaReduceOp::Sum, own)
+        });
+        step.unwrap();
+        let stats = strategy.communication_stats();
+        strategy.leave().unwrap();
+        (stats.operations(), stats.bytes())
+    };
+    for order in [SumOrder::Fastest, SumOrder::TensorFlowRing] {
+        let all = each(2, |strategy| counted(strategy.with_sum_order(order)));
+        assert_eq!(all, [(1, 12); 2], "{order:?}");
+        let alone = MultiWorkerMirroredStrategy::alone().unwrap();
+        assert_eq!(counted(alone.with_sum_order(order)), (0, 0), "{order:?}");
+    }
 }
 
 #[test]
@@ -177,6 +214,15 @@ fn a_checked_sum_needs_room_for_its_hashes() {
             needed: 4
         })
     );
+}
+
+#[test]
+fn hashes_are_read_from_as_much_room_as_they_take() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    for found in [0, 3, 5] {
+        let refused = strategy.run(|replica| replica.read_check(&vec![0.0; found]));
+        assert_eq!(refused, Err(Error::NoRoomForCheck { found, needed: 4 }));
+    }
 }
 
 #[test]

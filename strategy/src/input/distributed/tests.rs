@@ -125,3 +125,26 @@ fn an_input_without_batches_has_no_step() {
     let taken = take(&numbers(0, 4), AutoShard::Data, 2, Cursor::start(), 9);
     assert!(taken.iter().all(|(shares, _)| shares.is_empty()));
 }
+
+#[test]
+fn a_cursor_behind_more_shards_than_can_be_counted_is_refused() {
+    let text = "0:18446744073709551615:0";
+    let mut strategy = MultiWorkerMirroredStrategy::mirrored(2).unwrap();
+    let cursor = text.parse().unwrap();
+    let refused = strategy.distribute_batches(&numbers(23, 4), AutoShard::Data, cursor);
+    let text = text.to_owned();
+    assert_eq!(refused.map(drop), Err(Error::CursorText { text }));
+}
+
+#[test]
+fn an_iterator_that_goes_on_after_its_end_does_not_begin_the_epoch_again() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let mut turn = 0;
+    let batches = std::iter::from_fn(move || {
+        turn += 1;
+        (turn != 2).then(|| vec![turn])
+    });
+    let mut batches = strategy.distribute_local_batches(batches);
+    let mut is_step = || batches.next_step(&mut strategy).unwrap().is_some();
+    assert_eq!([is_step(), is_step(), is_step()], [true, false, false]);
+}

@@ -97,6 +97,59 @@ fn different_calls_and_types_are_told_on_both_sides() {
 }
 
 #[test]
+fn another_operation_is_another_call() {
+    let error = mirrored(2).run_each(|replica| {
+        let op = match replica.local_id() {
+            0 => ReplicaReduceOp::Sum,
+            _ => ReplicaReduceOp::Mean,
+        };
+        replica.all_reduce(op, &mut [1.0_f32])
+    });
+    let Err(Error::ReplicasDisagree {
+        replica: 1,
+        call,
+        first,
+    }) = error
+    else {
+        panic!("{error:?}");
+    };
+    assert!(call.ends_with("(Mean)"), "{call}");
+    assert!(first.ends_with("(Sum)"), "{first}");
+}
+
+#[test]
+#[cfg(feature = "ndarray")]
+fn gathers_along_other_axes_and_of_slices_for_other_operations_are_other_calls() {
+    use ndarray::ArrayD;
+
+    let zeros = || ArrayD::<f32>::zeros(vec![1, 1]);
+    let mut strategy = mirrored(2);
+    let gathered = strategy.run_each(|replica| replica.all_gather(zeros(), replica.local_id()));
+    let Err(Error::ReplicasDisagree {
+        replica: 1,
+        call,
+        first,
+    }) = gathered
+    else {
+        panic!("{gathered:?}");
+    };
+    assert!(call.ends_with("(axis 1)"), "{call}");
+    assert!(first.ends_with("(axis 0)"), "{first}");
+    let reduced = strategy.run_each(|replica| {
+        let op = match replica.local_id() {
+            0 => ReplicaReduceOp::Sum,
+            _ => ReplicaReduceOp::Mean,
+        };
+        let slices = crate::IndexedSlices::new(vec![0], zeros())?;
+        replica.all_reduce_slices(op, slices)
+    });
+    assert!(
+        matches!(reduced, Err(Error::ReplicasDisagree { replica: 1, .. })),
+        "{reduced:?}"
+    );
+}
+
+#[test]
 fn a_replica_that_hangs_is_waited_for_until_the_deadline() {
     let mut strategy = mirrored(2);
     strategy.options =
