@@ -53,6 +53,7 @@ mod checkpoint;
 mod cut;
 mod exchange;
 mod held;
+mod initial;
 mod lent;
 mod mesh;
 mod model;
@@ -152,7 +153,8 @@ impl Sharding {
         self
     }
 
-    /// Scales gradients down where the norm of all of them together is larger than `norm`.
+    /// Scales gradients down where the norm of all of them together is larger than `norm`, which is
+    /// above 0; models refuse others. With infinity, a step tells that norm and scales nothing.
     #[must_use]
     #[doc(alias = "clip_grad_norm_")]
     pub fn with_max_norm(mut self, norm: f32) -> Self {
@@ -173,6 +175,11 @@ impl Sharding {
     /// through the fast links inside of a group, and between groups go gradients, of which each
     /// worker has a part.
     ///
+    /// Where the strategy is [elastic], all wait for each other at the end of a step, so that what
+    /// one group loses the others have, as after the same step.
+    ///
+    /// [elastic]: crate::MultiWorkerMirroredStrategy::is_elastic
+    ///
     /// ```
     /// use meshwork_strategy::sharded::{Shard, ShardGroup, Sharding};
     ///
@@ -192,9 +199,9 @@ impl Sharding {
     /// what remains.
     ///
     /// Copies take the bytes of a part again, and each worker sends 1/N of the gradients more in
-    /// a step, at the end of which all wait for each other. What workers have whole, and
-    /// what several groups have that keep a model ([`with_group`](Self::with_group)), is not
-    /// copied.
+    /// a step, at the end of which all wait for each other. What workers have whole is not copied,
+    /// nor what several groups have that keep a model ([`with_group`](Self::with_group)); all then
+    /// wait for each other whether or not the strategy is elastic.
     ///
     /// ```
     /// use meshwork_strategy::VariableSpec;
@@ -237,9 +244,13 @@ impl Sharding {
     /// assert_eq!(bytes(Shard::Parameters), 4 * 4000 + 8 * 1000);
     /// # Ok::<(), meshwork_strategy::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// When there are no workers.
     #[must_use]
     pub fn bytes<O: ElementWise>(&self, units: &[UnitSpec], workers: usize) -> u64 {
         use partition::{Partition, Which};
+        assert!(workers > 0, "a model is kept by one worker at least");
         let whole = |which| -> u64 { units.iter().map(|unit| elements(unit, which, 1)).sum() };
         let own = |which| -> u64 {
             units

@@ -9,12 +9,12 @@ use burn_core::module::{Module, ParamId};
 use burn_core::tensor::TensorData;
 use burn_optim::GradientsParams;
 use meshwork_strategy::sharded::{
-    ElementWise, ShardedCheckpoints, ShardedVariables, Sharding, UnitSpec,
+    ElementWise, Regrouped, ShardedCheckpoints, ShardedVariables, Sharding, UnitSpec,
 };
-use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
+use meshwork_strategy::{Fingerprint, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
 
 use crate::Error;
-use crate::values::Values;
+use crate::values::{Emptied, Values};
 use crate::visits::{Slot, Take, places_of, survey};
 use crate::walk::{Path, Place, walk};
 
@@ -57,6 +57,10 @@ pub struct ShardedParams<O> {
     variables: ShardedVariables<O>,
     /// The parameters, while a module has given them up.
     values: Values,
+    /// Those that are trained, as they were before the last call that has changed them.
+    before: Option<Fingerprint>,
+    /// Where no worker can be lost, nobody asks for them.
+    is_elastic: bool,
     places: BTreeMap<ParamId, Place>,
     trained: Vec<VariableSpec>,
     norm: Option<f64>,
@@ -65,7 +69,7 @@ pub struct ShardedParams<O> {
 
 impl<O: ElementWise> ShardedParams<O> {
     /// Shards the training of `module`, whose parameters then have the values that they have on
-    /// rank 0.
+    /// rank 0, or in a training that others have begun those that they have there.
     ///
     /// # Errors
     /// [`Error::ElementType`]; [`Error::Read`]; [`Error::Strategy`], above all when the workers'
@@ -78,9 +82,12 @@ impl<O: ElementWise> ShardedParams<O> {
     ) -> Result<(Self, M), Error> {
         let sharded = Self::elastic(strategy, &module, optimizer, sharding);
         let mut sharded = sharded.inspect_err(|error| strategy.abort(error))?;
-        let (_, module) = sharded.regroup(strategy, module)?;
-        let module = strategy.run(|replica| sharded.initialize(replica, module))?;
-        Ok((sharded, module.into_first()))
+        let (regrouped, mut module) = sharded.regroup(strategy, module)?;
+        if regrouped == Regrouped::New {
+            let begun = strategy.run(|replica| sharded.initialize(replica, module))?;
+            module = begun.into_first();
+        }
+        Ok((sharded, module))
     }
 
     /// The same before the training is divided among the workers: the first
@@ -110,6 +117,8 @@ impl<O: ElementWise> ShardedParams<O> {
         Ok(Self {
             variables: ShardedVariables::elastic(strategy, sharding, spec, lent, optimizer)?,
             values,
+            before: None,
+            is_elastic: strategy.is_elastic(),
             places: places_of(&found),
             trained,
             norm: None,
@@ -148,7 +157,8 @@ impl<O: ElementWise> ShardedParams<O> {
         Ok(self.variables.add_gradients(replica, Box::new(gradients))?)
     }
 
-    /// The module after a step with the mean of all workers' gradients.
+    /// The module after a step with the mean of all workers' gradients: the one for
+    /// [`regroup`](Self::regroup) if a worker is lost before the next.
     ///
     /// # Errors
     /// [`Error::Strategy`] where there were no gradients, or a worker is lost; [`Error::Read`].
@@ -158,9 +168,9 @@ impl<O: ElementWise> ShardedParams<O> {
         replica: &mut ReplicaContext<'_>,
         module: M,
     ) -> Result<M, Error> {
-        let taken = self.values.take_from(module, &self.places)?;
+        let taken = self.take_from(module)?;
         self.norm = self.variables.step(replica)?;
-        Ok(self.values.give_to(taken, &self.places))
+        Ok(self.give_to(taken))
     }
 
     /// The norm of all gradients together in the last step, before they were scaled, where
@@ -221,9 +231,34 @@ impl<O: ElementWise> ShardedParams<O> {
         module: M,
         checkpoints: &ShardedCheckpoints,
     ) -> Result<(Option<u64>, M), Error> {
-        let taken = self.values.take_from(module, &self.places)?;
+        let taken = self.take_from(module)?;
         let step = self.variables.load(replica, checkpoints)?;
-        Ok((step, self.values.give_to(taken, &self.places)))
+        Ok((step, self.give_to(taken)))
+    }
+
+    /// A module without its values, by which it is known if it is given again.
+    fn take_from<M: Module>(&mut self, module: M) -> Result<Emptied<M>, Error> {
+        let taken = self.values.take_from(module, &self.places)?;
+        self.before = self.fingerprint(&self.values);
+        Ok(taken)
+    }
+
+    /// The module with its values, which a step of no length leaves as they were.
+    fn give_to<M: Module>(&mut self, taken: Emptied<M>) -> M {
+        let now = self.fingerprint(&self.values);
+        self.before = self.before.filter(|before| now != Some(*before));
+        self.values.give_to(taken, &self.places)
+    }
+
+    /// Of the values that are trained.
+    fn fingerprint(&self, values: &Values) -> Option<Fingerprint> {
+        self.is_elastic.then(|| {
+            let mut copy = Fingerprint::new();
+            for data in values.data().iter().take(self.trained.len()) {
+                copy.add(data.as_slice().expect("values of f32 were taken from burn"));
+            }
+            copy
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn_core::tensor::Tensor;
 use meshwork_strategy::sharded::{
-    ElementWise, Regrouped, ShardedCheckpoints, ShardedModel, Sharding, Stack, Unit,
+    ElementWise, Regrouped, ShardedCheckpoints, ShardedModel, Sharding, Stack,
 };
 use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
 
@@ -67,7 +67,8 @@ pub struct ShardedUnits<O> {
 
 impl<O: ElementWise> ShardedUnits<O> {
     /// A model of these units, in order. Each worker keeps its rows of the values that they begin
-    /// with; one unit after the other is whole for that.
+    /// with; one unit after the other is whole for that. In a training that others have begun, the
+    /// model has their values instead, as after [`regroup`](Self::regroup).
     ///
     /// # Errors
     /// [`Error::Strategy`], above all when the workers' models or settings differ, or two units
@@ -79,8 +80,9 @@ impl<O: ElementWise> ShardedUnits<O> {
         sharding: impl Into<Sharding>,
     ) -> Result<Self, Error> {
         let mut made = Self::elastic(strategy, units, optimizer, sharding)?;
-        drop(made.regroup(strategy)?);
-        strategy.run(|replica| made.initialize(replica))?;
+        if made.regroup(strategy)? == Regrouped::New {
+            strategy.run(|replica| made.initialize(replica))?;
+        }
         Ok(made)
     }
 
@@ -105,17 +107,16 @@ impl<O: ElementWise> ShardedUnits<O> {
         })
     }
 
-    /// Gives a model without values those that its units begin with.
+    /// Gives a model the values that its units begin with; where there were steps, it begins anew.
     ///
     /// # Errors
-    /// [`Error::Strategy`], [`Error::Read`].
+    /// [`Error::Strategy`], [`Error::Read`], [`Error::ElementType`], behind which it has no values.
     #[track_caller]
     pub fn initialize(&mut self, replica: &mut ReplicaContext<'_>) -> Result<(), Error> {
         let mut initial = Initial::new(&self.units);
-        self.model.initialize(replica, |spec, elements, rows| {
-            initial.write(spec, elements, rows);
-        })?;
-        initial.ended
+        self.model.try_initialize(replica, |spec, elements, rows| {
+            initial.write(spec, elements, rows)
+        })
     }
 
     /// The passes of this worker forward and back, from the input of the first unit to the loss
@@ -163,8 +164,9 @@ impl<O: ElementWise> ShardedUnits<O> {
         Ok(())
     }
 
-    /// What the model makes of an input, without gradients. All workers make the same number of
-    /// such calls, each with an input of its own.
+    /// What the model makes of an input as burn evaluates, by
+    /// [`valid`](burn_core::module::Module::valid). All workers make the same number of such calls,
+    /// each with an input of its own.
     ///
     /// # Errors
     /// [`Error::Strategy`]
@@ -179,10 +181,9 @@ impl<O: ElementWise> ShardedUnits<O> {
     ) -> Result<Tensor<D>, Error> {
         let mut value = input.into().off_tape(Before::Nothing);
         for (number, unit) in self.units.iter().enumerate() {
-            let passed = self.model.forward(replica, number, |parameters| {
-                unit.forward(parameters, value)
-            });
-            value = passed??.0;
+            value = self.model.forward(replica, number, |parameters| {
+                unit.evaluate(&parameters, value)
+            })?;
         }
         Ok(value.tensor())
     }
@@ -291,7 +292,6 @@ struct Initial<'a> {
     units: &'a [BurnUnit],
     /// Those of the last one that was asked for.
     values: Vec<(VariableSpec, Vec<f32>)>,
-    ended: Result<(), Error>,
 }
 
 impl<'a> Initial<'a> {
@@ -299,22 +299,24 @@ impl<'a> Initial<'a> {
         Self {
             units,
             values: Vec::new(),
-            ended: Ok(()),
         }
     }
 
-    fn write(&mut self, spec: &VariableSpec, elements: Range<usize>, rows: &mut [f32]) {
+    fn write(
+        &mut self,
+        spec: &VariableSpec,
+        elements: Range<usize>,
+        rows: &mut [f32],
+    ) -> Result<(), Error> {
         if !self.values.iter().any(|(known, _)| known == spec) {
             // Not both at a time.
             self.values = Vec::new();
-            match self.make(spec) {
-                Ok(values) => self.values = values,
-                Err(error) => self.ended = Err(error),
-            }
+            self.values = self.make(spec)?;
         }
         if let Some((_, values)) = self.values.iter().find(|(known, _)| known == spec) {
             rows.copy_from_slice(&values[elements]);
         }
+        Ok(())
     }
 
     /// The values of the unit that has this parameter.

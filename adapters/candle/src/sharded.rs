@@ -270,20 +270,26 @@ impl<O: ElementWise> Sharded<O> {
         let variables = &mut self.variables;
         let step = self
             .strategy
-            .run(|replica| variables.load(replica, checkpoints))?;
-        Ok(step.into_first())
+            .run(|replica| variables.load(replica, checkpoints))?
+            .into_first();
+        if step.is_some() {
+            // Of passes that are made again.
+            self.loss = 0.0;
+        }
+        Ok(step)
     }
 
     /// Gives the variables, on every worker, the values that they have on the chief: where there is
-    /// nothing to [`load`](Self::load) after [`Regrouped::Lost`].
+    /// nothing to [`load`](Self::load) after [`Regrouped::Lost`]. The training begins anew.
     ///
     /// # Errors
     /// [`Error::Strategy`]
     #[track_caller]
     pub fn initialize(&mut self) -> Result<(), Error> {
         let variables = &mut self.variables;
-        let given = self.strategy.run(|replica| variables.initialize(replica));
-        Ok(given.map(drop)?)
+        self.strategy.run(|replica| variables.initialize(replica))?;
+        self.loss = 0.0;
+        Ok(())
     }
 
     /// Goes on with the workers that are left, if a loss is the reason for `error`: divides state

@@ -192,18 +192,18 @@ impl<O: ElementWise> ShardedStack<O> {
         Ok((stack, regrouped))
     }
 
-    /// Gives a model without values, as after [`Regrouped::Lost`] where nothing was saved, those
-    /// that this seed draws.
+    /// Gives a model the values that this seed draws, such as one without any after
+    /// [`Regrouped::Lost`] where nothing was saved. The training begins anew.
     ///
     /// # Errors
     /// [`Error::Strategy`]
     #[track_caller]
     pub fn initialize(&mut self, seed: u64) -> Result<(), Error> {
         let (initial, model) = (drawn_from(&self.units, seed), &mut self.model);
-        let given = self
-            .strategy
-            .run(|replica| model.initialize(replica, initial));
-        Ok(given.map(drop)?)
+        self.strategy
+            .run(|replica| model.initialize(replica, initial))?;
+        self.loss = 0.0;
+        Ok(())
     }
 
     /// Chooses what is kept of a forward pass: candle's tape of each unit, or its input only, for
@@ -352,8 +352,13 @@ impl<O: ElementWise> ShardedStack<O> {
         let model = &mut self.model;
         let step = self
             .strategy
-            .run(|replica| model.load(replica, checkpoints))?;
-        Ok(step.into_first())
+            .run(|replica| model.load(replica, checkpoints))?
+            .into_first();
+        if step.is_some() {
+            // Of passes that are made again.
+            self.loss = 0.0;
+        }
+        Ok(step)
     }
 
     /// Goes on with the workers that are left, if a loss is the reason for `error`: divides the

@@ -2,8 +2,9 @@ use std::num::NonZeroU32;
 
 use meshwork_collectives::Rank;
 
-/// Why workers cannot keep the parts of a model in groups, or parts of its parameters.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+/// Why workers cannot keep the parts of a model in groups, or parts of its parameters, or train it
+/// with such a [`Sharding`](crate::sharded::Sharding).
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShardGroupError {
     /// Workers are left over.
@@ -54,5 +55,11 @@ pub enum ShardGroupError {
         parameter: String,
         /// The axis that was given.
         axis: usize,
+    },
+    /// Gradients cannot have such a norm.
+    #[error("gradients cannot be limited to a norm of {norm}: give with_max_norm a number above 0")]
+    MaxNorm {
+        /// The norm that was given.
+        norm: f32,
     },
 }

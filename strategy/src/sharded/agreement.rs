@@ -8,7 +8,7 @@ use twox_hash::XxHash3_64;
 
 use super::optimizer::ElementWise;
 use super::{Copies, ShardGroup, Sharding, UnitSpec, tensor_parallel};
-use crate::{Error, MultiWorkerMirroredStrategy, VariableSpec};
+use crate::{Error, MultiWorkerMirroredStrategy, ShardGroupError, VariableSpec};
 
 /// Compares what the workers are given with what the chief is. In a job that is elastic the chief
 /// is no newcomer, and who differs from it learns that alone: the others go on without it.
@@ -18,6 +18,11 @@ pub(super) fn agree_on<O: ElementWise>(
     sharding: Sharding,
     units: &[UnitSpec],
 ) -> Result<(), Error> {
+    // NaN is not above 0.
+    let is_norm = |norm: f32| norm > 0.0;
+    if let Some(norm) = sharding.max_norm.filter(|norm| !is_norm(*norm)) {
+        return Err(ShardGroupError::MaxNorm { norm }.into());
+    }
     let specs: Vec<VariableSpec> = units
         .iter()
         .flat_map(|unit| unit.parameters().iter().cloned())
@@ -28,14 +33,29 @@ pub(super) fn agree_on<O: ElementWise>(
         return Err(Error::DuplicateVariable { name });
     }
     strategy.scope(|scope| scope.compare(&specs))?;
+    let mine = words_of::<O>(sharding, units);
     if let Some(dimension) = strategy.tensor_dimension() {
         tensor_parallel::agree_on_cuts(&dimension, units)?;
+        let all = dimension.all_gather(&mine)?;
+        let (all, _) = all.as_chunks::<WORDS>();
+        let ranks = (0..all.len()).map(|place| dimension.rank_of(place));
+        refuse_other(ranks.zip(all), &all[0])?;
     }
+    let (own, is_elastic) = (strategy.rank(), strategy.is_elastic());
+    let group = strategy.group_mut();
+    let mut all = vec![[0; WORDS]; group.world() as usize];
+    group.all_gather(&mine, all.as_flattened_mut())?;
+    let ranks = Rank::all(group.world()).zip(&all);
+    let compared = ranks.filter(|(rank, _)| !is_elastic || *rank == own);
+    refuse_other(compared, &all[0])
+}
+
+fn words_of<O: ElementWise>(sharding: Sharding, units: &[UnitSpec]) -> [u64; WORDS] {
     let sizes: Vec<[usize; 2]> = units
         .iter()
         .map(|unit| [unit.trainable().len(), unit.parameters().len()])
         .collect();
-    let mine = [
+    [
         sharding.shard as u64,
         XxHash3_64::oneshot(bytemuck::cast_slice(&sizes)),
         sharding.passes.map_or(0, NonZeroU32::get).into(),
@@ -53,17 +73,19 @@ pub(super) fn agree_on<O: ElementWise>(
             Copies::None => 0,
             Copies::OfNeighbours => 1,
         },
-    ];
-    let (own, is_elastic) = (strategy.rank(), strategy.is_elastic());
-    let group = strategy.group_mut();
-    let mut all = vec![[0; 8]; group.world() as usize];
-    group.all_gather(&mine, all.as_flattened_mut())?;
-    let ranks = Rank::all(group.world()).zip(&all);
-    for (rank, theirs) in ranks.filter(|(rank, _)| !is_elastic || *rank == own) {
+    ]
+}
+
+/// Refuses the first worker that does not say what the first of all does.
+fn refuse_other<'a>(
+    all: impl Iterator<Item = (Rank, &'a [u64; WORDS])>,
+    first: &[u64; WORDS],
+) -> Result<(), Error> {
+    for (rank, theirs) in all {
         let differs = theirs
             .iter()
-            .zip(&all[0])
-            .position(|(own, chiefs)| own != chiefs);
+            .zip(first)
+            .position(|(own, firsts)| own != firsts);
         if let Some(place) = differs {
             let what = COMPARED[place];
             return Err(Error::ShardingDiffers { rank, what });
@@ -72,6 +94,7 @@ pub(super) fn agree_on<O: ElementWise>(
     Ok(())
 }
 
+const WORDS: usize = COMPARED.len();
 /// What workers compare before they train together.
 const COMPARED: [&str; 8] = [
     "kind of shards",

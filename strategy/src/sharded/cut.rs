@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::VariableSpec;
+use crate::bucketing::even_part;
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Cut {
@@ -26,8 +27,7 @@ impl Cut {
     pub(super) fn part(&self, place: usize, parts: usize) -> (Self, VariableSpec) {
         let mut shape = self.whole.shape().to_vec();
         let size = shape[self.axis];
-        let start = |place: usize| place * (size / parts) + place.min(size % parts);
-        let taken = start(place)..start(place + 1);
+        let taken = even_part(size, parts, place);
         shape[self.axis] = taken.len();
         let spec = VariableSpec::new(self.whole.name(), &shape);
         let spec = spec.expect("a part is no larger than the whole");

@@ -184,6 +184,15 @@ impl Held {
         is_lent
     }
 
+    /// Zeros for what the optimizer remembers.
+    pub(super) fn forget_state(&mut self) {
+        let copies = self.copied.iter_mut().flat_map(|copied| &mut copied.state);
+        self.state
+            .iter_mut()
+            .chain(copies)
+            .for_each(Tensors::fill_zeros);
+    }
+
     /// For each tensor that is trained, the sum of the squares of a worker's rows of its gradient.
     pub(super) fn squares(&mut self, partition: &Partition, worker: usize) -> Vec<f64> {
         let trained = 0..partition.count(Which::Trainable);

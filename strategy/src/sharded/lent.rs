@@ -10,7 +10,7 @@ use super::model::ShardedModel;
 use super::optimizer::ElementWise;
 use super::reducing::Pass;
 use super::tensors::{Tensors, add};
-use super::{Shard, ShardedCheckpoints, Sharding, UnitSpec};
+use super::{Regrouped, Shard, ShardedCheckpoints, Sharding, UnitSpec};
 use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext};
 
 /// Tensors of a model library in host memory, row-major, which may be written in place.
@@ -80,7 +80,8 @@ pub struct ShardedVariables<O> {
 
 impl<O: ElementWise> ShardedVariables<O> {
     /// Gives `variables`, on every worker, the values that they have on the chief. `spec` describes
-    /// them, those that are trained first.
+    /// them, those that are trained first. In a training that others have begun, they get the
+    /// values that these have, as after [`regroup`](Self::regroup).
     ///
     /// # Errors
     /// [`Error::VariablesAreWhole`] for [`Shard::Parameters`], and those of [`ShardedModel::new`].
@@ -94,8 +95,9 @@ impl<O: ElementWise> ShardedVariables<O> {
     ) -> Result<Self, Error> {
         let made = Self::elastic(strategy, sharding, spec, variables, optimizer);
         let mut made = strategy.abort_on_error(made)?;
-        drop(made.regroup(strategy)?);
-        made.model.take_chiefs(strategy.group_mut())?;
+        if made.regroup(strategy)? == Regrouped::New {
+            made.model.take_chiefs(strategy.group_mut())?;
+        }
         Ok(made)
     }
 

@@ -139,6 +139,11 @@ impl ShardMesh {
         keeps_copy.then(|| (self.place + parts - 1) % parts)
     }
 
+    /// Whether several groups keep a model.
+    pub(super) fn has_groups(&self) -> bool {
+        self.groups.is_some()
+    }
+
     /// Whether those that keep the parts of one model read them where they are.
     pub(super) fn reads_memory(&self) -> bool {
         self.reach == Reach::Memory

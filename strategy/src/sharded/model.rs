@@ -9,7 +9,6 @@ use meshwork_collectives::{Group, Rank};
 
 use super::checkpoint::Saving;
 use super::exchange::{Exchange, Staging};
-use super::held::{Kind, Whose};
 use super::mesh::ShardMesh;
 use super::optimizer::ElementWise;
 use super::partition::Which;
@@ -17,7 +16,7 @@ use super::reducing::Pass;
 use super::survivors::NextStep;
 use super::tensors::{AllRows, Gradients, Parameters, Tensors, Whole, add, make_room};
 use super::unit::ShardedUnit;
-use super::{Copies, Shard, Sharding, UnitSpec, tensor_parallel};
+use super::{Regrouped, Shard, Sharding, UnitSpec, tensor_parallel};
 use crate::statistics::Meter;
 use crate::strategy::TensorDimension;
 use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
@@ -43,6 +42,10 @@ pub struct ShardedModel<O> {
     pub(super) steps: u64,
     /// Whether the update that comes can be made whatever becomes of the others.
     pub(super) next: NextStep,
+    /// Whether all wait for each other before it, so that it is made by all or by none.
+    pub(super) waits_for_all: bool,
+    /// Whether this worker knows of values that there were.
+    pub(super) had_values: bool,
     /// Of the layout that the units have if they have values.
     pub(super) id: u64,
     /// The parts without which it has no values any more.
@@ -67,7 +70,8 @@ impl<O: ElementWise> ShardedModel<O> {
     /// A model of these units. `initial` is called for the rows that this worker keeps of each
     /// parameter, with their range of its elements, row-major, and where to write them: what it
     /// writes has to depend on the name and the range alone. What workers keep whole they get from
-    /// each other.
+    /// each other. In a training that others have begun, the model has their values instead, as
+    /// after [`regroup`](Self::regroup), and none where parts of these are lost.
     ///
     /// # Errors
     /// [`Error::SeveralReplicas`] where a worker has more than one; [`Error::DuplicateVariable`];
@@ -81,21 +85,10 @@ impl<O: ElementWise> ShardedModel<O> {
         optimizer: O,
         initial: impl FnMut(&VariableSpec, Range<usize>, &mut [f32]),
     ) -> Result<Self, Error> {
-        let mut model = Self::without_values(strategy, sharding, units, optimizer)?;
-        model.fill(strategy.group_mut(), initial)?;
-        Ok(model)
-    }
-
-    /// The same with zeros, which do not count as values yet.
-    #[track_caller]
-    pub(super) fn without_values(
-        strategy: &mut MultiWorkerMirroredStrategy,
-        sharding: Sharding,
-        units: &[UnitSpec],
-        optimizer: O,
-    ) -> Result<Self, Error> {
         let mut model = Self::elastic(strategy, sharding, units, optimizer);
-        drop(model.regroup(strategy)?);
+        if model.regroup(strategy)? == Regrouped::New {
+            model.fill(strategy.group_mut(), initial)?;
+        }
         Ok(model)
     }
 
@@ -119,6 +112,8 @@ impl<O: ElementWise> ShardedModel<O> {
             workers: 0,
             steps: 0,
             next: NextStep::Open,
+            waits_for_all: false,
+            had_values: false,
             id: 0,
             lost: Vec::new(),
             units: units.iter().map(ShardedUnit::empty).collect(),
@@ -132,55 +127,6 @@ impl<O: ElementWise> ShardedModel<O> {
             draft_bytes: Vec::new(),
             meter: strategy.meter.clone(),
         }
-    }
-
-    /// Gives a model without values some: see [`new`](Self::new).
-    ///
-    /// # Errors
-    /// [`Error::Group`]
-    #[track_caller]
-    pub fn initialize(
-        &mut self,
-        replica: &mut ReplicaContext<'_>,
-        initial: impl FnMut(&VariableSpec, Range<usize>, &mut [f32]),
-    ) -> Result<(), Error> {
-        let group = self.group(replica)?;
-        self.fill(group, initial)
-    }
-
-    fn fill(
-        &mut self,
-        group: &mut Group,
-        mut initial: impl FnMut(&VariableSpec, Range<usize>, &mut [f32]),
-    ) -> Result<(), Error> {
-        let place = self.mesh.place;
-        for index in 0..self.units.len() {
-            let unit = &mut self.units[index];
-            let (partition, spec) = (unit.partition.clone(), unit.spec.clone());
-            let held = unit.here()?;
-            for whose in Whose::ALL {
-                let part = held.part(whose, Some(place));
-                let Some((mut part, worker)) = part.and_then(|part| {
-                    let worker = part.worker?;
-                    Some((part, worker))
-                }) else {
-                    continue;
-                };
-                for tensor in 0..spec.parameters().len() {
-                    let elements = partition.elements(tensor, worker);
-                    part.rows(&partition, Kind::Parameters, tensor, |rows| {
-                        let mut rest = rows;
-                        for run in spec.runs(tensor, elements) {
-                            let (some, behind) = rest.split_at_mut(run.len());
-                            initial(spec.whole(tensor), run, some);
-                            rest = behind;
-                        }
-                    });
-                }
-            }
-            self.share_rows(group, index, Which::All)?;
-        }
-        self.count_values()
     }
 
     /// Computes with the parameters of a unit, which are gathered before, and freed behind it: for
@@ -309,7 +255,7 @@ impl<O: ElementWise> ShardedModel<O> {
     ) -> Result<Option<f64>, Error> {
         let norm = self.prepare_update(replica)?;
         let group = self.group(replica)?;
-        if self.wanted.copies == Copies::OfNeighbours {
+        if self.waits_for_all {
             // Who is behind this knows that all others can make the step too.
             group.barrier()?;
         }
@@ -465,17 +411,6 @@ impl<O: ElementWise> ShardedModel<O> {
             (_, scratch) => held.scratch = scratch.map(Tensors::Whole),
         }
         Ok(computed)
-    }
-
-    /// Gives the only unit, which a model library has, the chief's values.
-    pub(super) fn take_chiefs(&mut self, group: &mut Group) -> Result<(), Error> {
-        let exchange = self.exchange(0);
-        self.units[0].start(group, move |group, held| {
-            let all = held.parameters.all_rows();
-            let mut all = all.expect("what is lent is whole");
-            exchange.broadcast(group, &mut all)
-        })?;
-        self.count_values()
     }
 }
 

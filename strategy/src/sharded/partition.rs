@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::VariableSpec;
+use crate::bucketing::even_part;
 
 /// The tensors of a unit cut along their first axis: of `n` rows for `w` workers the first `n mod
 /// w` have one more. A worker's shard is its rows of all tensors, one after the other.
@@ -86,10 +87,7 @@ impl Partition {
 
     /// The rows of a tensor that a worker has.
     pub(super) fn rows(&self, tensor: usize, worker: usize) -> Range<usize> {
-        let count = self.tensors[tensor].count;
-        let start =
-            |worker: usize| worker * (count / self.workers) + worker.min(count % self.workers);
-        start(worker)..start(worker + 1)
+        even_part(self.tensors[tensor].count, self.workers, worker)
     }
 
     pub(super) fn all_rows(&self, tensor: usize) -> Range<usize> {

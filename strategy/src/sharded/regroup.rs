@@ -2,6 +2,7 @@
 //! and their copies of those that are lost. What a unit was before is kept until all have taken
 //! over from it, so that another loss meanwhile costs no more than the parts of the lost.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use meshwork_collectives::Group;
@@ -17,6 +18,7 @@ use super::survivors::{self, Decision, Layout, NextStep, Sources, Standing};
 use super::tensors::Tensors;
 use super::unit::ShardedUnit;
 use super::{Copies, Shard, UnitSpec};
+use crate::replica::gather_bytes;
 use crate::{Error, MultiWorkerMirroredStrategy, StateError};
 
 /// What became of the values of a model when workers have changed: the same on all of them.
@@ -29,22 +31,26 @@ pub enum Regrouped {
     New,
     /// These parts were lost with all workers that had them, so that what is left is the last
     /// checkpoint: [`ShardedModel::load`] gives values, and goes back to its step. Where there is
-    /// none, [`ShardedModel::initialize`] begins anew; until then the model is not to be used.
+    /// none, [`ShardedModel::initialize`] begins anew; until then the model is not to be used, and
+    /// is lost again whenever the workers change.
     Lost {
-        /// By the places of their workers.
+        /// By the places of their workers; none where no worker was lost, and all values were
+        /// overwritten, such as by a load that has failed, or forgotten.
         parts: Vec<usize>,
     },
 }
 
 impl<O: ElementWise> ShardedModel<O> {
     /// Divides the model among the workers that are there now, with the values of the last step
-    /// that any of them has made, and of the next if all are ready to make it. All workers call it,
-    /// newcomers with a model of [`elastic`](Self::elastic); an elastic [`Training`] does so in
-    /// `regroup`.
+    /// that any of them has made. All workers call it, newcomers with a model of
+    /// [`elastic`](Self::elastic); an elastic [`Training`] does so in `regroup`.
     ///
     /// The values are there as long as each part has a worker left that had it, or a copy of it
-    /// ([`Sharding::with_neighbour_copies`]). Bits are those of a model that was saved after
-    /// [`steps`](Self::steps) and loaded by these workers. A save that is under way is given up.
+    /// ([`Sharding::with_neighbour_copies`]). What several groups have ([`Sharding::with_group`])
+    /// are copies where the strategy is [elastic]: all wait for each other in a step then.
+    ///
+    /// Bits are those of a model that was saved after [`steps`](Self::steps) and loaded by these
+    /// workers. A save that is under way is given up.
     ///
     /// ```
     /// use meshwork_strategy::sharded::{AdamW, Regrouped, Shard, ShardedModel, Sharding, UnitSpec};
@@ -68,8 +74,10 @@ impl<O: ElementWise> ShardedModel<O> {
     /// [`Error::ShardGroup`] where groups do not fit the workers; those of [`new`](Self::new) on a
     /// newcomer that is not given the same model, without which the others go on.
     ///
+    /// [`Sharding::with_group`]: super::Sharding::with_group
     /// [`Sharding::with_neighbour_copies`]: super::Sharding::with_neighbour_copies
     /// [`Training`]: crate::Training
+    /// [elastic]: MultiWorkerMirroredStrategy::is_elastic
     #[track_caller]
     pub fn regroup(
         &mut self,
@@ -80,15 +88,16 @@ impl<O: ElementWise> ShardedModel<O> {
         let regrouped = match decision {
             Decision::Kept { units, .. } => {
                 self.take_over(group, &units, layout)?;
+                self.lost.clear();
                 Regrouped::Kept
             }
             Decision::New => self.without(Regrouped::New, layout),
             Decision::Lost { parts } => {
-                tracing::warn!(
-                    ?parts,
-                    "parts of the model are lost with all workers that had them: what is left is \
-                     the last checkpoint"
-                );
+                let what = match parts.is_empty() {
+                    true => "no worker has values of the model any more",
+                    false => "parts of the model are lost with all workers that had them",
+                };
+                tracing::warn!(?parts, "{what}: what is left is the last checkpoint");
                 self.lost.clone_from(&parts);
                 self.without(Regrouped::Lost { parts }, layout)
             }
@@ -119,15 +128,22 @@ impl<O: ElementWise> ShardedModel<O> {
                 ShardMesh::new(group, self.wanted.among)?
             }
         };
-        let decision = survivors::decide(&standings);
-        if let Decision::Kept { steps, .. } = decision {
-            if !standings[group.rank().index()].reaches(steps) {
-                self.forget_values();
+        let mut decision = survivors::decide(&standings);
+        match &mut decision {
+            Decision::Kept { steps, .. } => {
+                if !standings[group.rank().index()].reaches(*steps) {
+                    self.forget_values();
+                }
+                self.catch_up(*steps)?;
             }
-            self.catch_up(steps)?;
+            Decision::Lost { parts } if parts.is_empty() => *parts = self.tell_lost(group)?,
+            Decision::Lost { .. } | Decision::New => {}
         }
+        self.had_values |= decision != Decision::New;
         self.next = NextStep::Open;
         let layout = self.place_in(group, mesh, survivors::next_id(&standings));
+        let is_kept_in_groups = strategy.is_elastic() && self.mesh.has_groups();
+        self.waits_for_all = self.wanted.copies == Copies::OfNeighbours || is_kept_in_groups;
         Ok((decision, layout))
     }
 
@@ -205,6 +221,7 @@ impl<O: ElementWise> ShardedModel<O> {
         let own = Standing {
             steps: self.steps,
             next: self.next,
+            had_values: self.had_values,
             units: self.units.iter().map(layouts).collect(),
         };
         let len = survivors::words_of(self.units.len());
@@ -213,8 +230,20 @@ impl<O: ElementWise> ShardedModel<O> {
         Ok(Standing::read_all(&words, self.units.len()))
     }
 
-    /// What others have is of a later step.
-    fn forget_values(&mut self) {
+    /// The parts that any worker knows to be lost.
+    #[track_caller]
+    fn tell_lost(&self, group: &mut Group) -> Result<Vec<usize>, Error> {
+        let own = self.lost.iter().map(|part| *part as u64);
+        let own: Vec<u8> = own.flat_map(u64::to_le_bytes).collect();
+        let all = gather_bytes(group, &own)?.concat();
+        let (words, _) = all.as_chunks::<{ size_of::<u64>() }>();
+        let parts = words.iter().copied().map(u64::from_le_bytes);
+        let parts: BTreeSet<usize> = parts.filter_map(|part| part.try_into().ok()).collect();
+        Ok(parts.into_iter().collect())
+    }
+
+    /// What others have is of a later step, or what this worker has is of one before.
+    pub(super) fn forget_values(&mut self) {
         self.discount_values();
         self.units.iter_mut().for_each(|unit| unit.before = None);
     }
@@ -272,11 +301,14 @@ impl<O: ElementWise> ShardedModel<O> {
         regrouped
     }
 
-    /// From now on, what the units have are values: as soon as all of them have come.
+    /// From now on, what the units have are values: as soon as all of them have come. They are
+    /// others than any before.
     pub(super) fn count_values(&mut self) -> Result<(), Error> {
         for unit in &mut self.units {
             unit.here()?;
         }
+        self.had_values = true;
+        self.id = self.id.saturating_add(1);
         for unit in &mut self.units {
             unit.layout.id = self.id;
         }

@@ -26,6 +26,8 @@ pub(super) struct Standing {
     /// Steps that it has made.
     pub(super) steps: u64,
     pub(super) next: NextStep,
+    /// Whether it knows of values that there were.
+    pub(super) had_values: bool,
     /// Of each unit: as it is, and as it was before if somebody may still need that.
     pub(super) units: Vec<[Layout; 2]>,
 }
@@ -42,11 +44,11 @@ pub(super) enum NextStep {
 /// What becomes of a model.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Decision {
-    /// Nobody has any of it.
+    /// Nobody has any of it, or knows of any.
     New,
     /// All of it is there after so many steps.
     Kept { steps: u64, units: Vec<Sources> },
-    /// These parts are not.
+    /// These parts are not; none where nobody has any of it any more.
     Lost { parts: Vec<usize> },
 }
 
@@ -66,9 +68,11 @@ pub(super) struct Source {
 
 /// The words that a standing takes.
 pub(super) fn words_of(units: usize) -> usize {
-    2 + units * 2 * LAYOUT
+    HEAD + units * 2 * LAYOUT
 }
 
+/// Words before those of units.
+const HEAD: usize = 3;
 const LAYOUT: usize = 4;
 /// As many workers as a group has at most.
 const MOST_PARTS: usize = 4096;
@@ -118,13 +122,14 @@ impl Standing {
     pub(super) fn words(&self) -> Vec<u64> {
         let next = u64::from(self.next == NextStep::Ready);
         let units = self.units.as_flattened().iter().flat_map(Layout::words);
-        [self.steps, next].into_iter().chain(units).collect()
+        let head: [u64; HEAD] = [self.steps, next, self.had_values.into()];
+        head.into_iter().chain(units).collect()
     }
 
     /// Those of all workers, of models of so many units.
     pub(super) fn read_all(words: &[u64], units: usize) -> Vec<Self> {
         let read = |words: &[u64]| {
-            let (layouts, _) = words[2..].as_chunks::<LAYOUT>();
+            let (layouts, _) = words[HEAD..].as_chunks::<LAYOUT>();
             let (pairs, _) = layouts.as_chunks::<2>();
             let pair = |[now, before]: &[[u64; LAYOUT]; 2]| [now, before].map(Layout::read);
             Self {
@@ -133,6 +138,7 @@ impl Standing {
                     true => NextStep::Ready,
                     false => NextStep::Open,
                 },
+                had_values: words[2] == 1,
                 units: pairs.iter().map(pair).collect(),
             }
         };
@@ -158,11 +164,16 @@ pub(super) fn next_id(all: &[Standing]) -> u64 {
         .map_or(1, |id| id.saturating_add(1))
 }
 
-/// Who gives which part: of those who have made most steps, or can.
+/// Who gives which part, as after the last step that anybody has made: those who have made it, or
+/// have all that its update takes.
 pub(super) fn decide(all: &[Standing]) -> Decision {
     let steps = all.iter().filter(|one| one.has_any());
     let Some(steps) = steps.map(|one| one.steps).max() else {
-        return Decision::New;
+        let parts = Vec::new();
+        return match all.iter().any(|one| one.had_values) {
+            true => Decision::Lost { parts },
+            false => Decision::New,
+        };
     };
     let units = 0..all[0].units.len();
     let sources: Result<Vec<_>, _> = units.map(|unit| sources_of(all, steps, unit)).collect();

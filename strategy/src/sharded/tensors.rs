@@ -100,6 +100,14 @@ impl Tensors {
         }
     }
 
+    /// Zeros for all that there is, which no model library has.
+    pub(super) fn fill_zeros(&mut self) {
+        match self {
+            Self::Whole(values) | Self::Shard { values, .. } => values.fill(0.0),
+            Self::Lent(_) => unreachable!("a model library keeps no state of our optimizers"),
+        }
+    }
+
     /// Copies what is at `positions` of a worker's shard to one place.
     pub(super) fn read(
         &mut self,

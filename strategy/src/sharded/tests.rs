@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::each;
-use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
+use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, StateError, VariableSpec};
 
 const KINDS: [Shard; 4] = [
     Shard::Nothing,
@@ -459,4 +459,97 @@ fn a_model_is_refused_among_other_workers_than_it_was_made_for() {
             Error::WorkersChanged { sharded: 2, now: 1 }
         );
     }
+}
+
+#[test]
+fn a_norm_that_gradients_cannot_have_is_refused_by_its_value() {
+    let units = units(&[Shapes::new(&[&[4]], &[])]);
+    for norm in [-1.0, 0.0, f32::NAN] {
+        let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+        let sharding = Sharding::new(Shard::Optimizer).with_max_norm(norm);
+        let made = ShardedModel::new(&mut strategy, sharding, &units, Sgd::new(0.1), initial);
+        let told = made.unwrap_err().to_string();
+        assert!(told.contains(&format!("a norm of {norm}:")), "{told}");
+    }
+}
+
+#[test]
+fn an_infinite_norm_tells_that_of_the_gradients_and_leaves_them() {
+    let units = units(&[Shapes::new(&[&[7, 3], &[3]], &[])]);
+    let (mut run, optimizer) = (Run::new(Shard::Optimizer, 2), Sgd::new(0.1));
+    let (unlimited, norms) = run.train(&units, &optimizer);
+    assert_eq!(norms, [None::<f64>; 3]);
+    run.sharding = run.sharding.with_max_norm(f32::INFINITY);
+    let (trained, norms) = run.train(&units, &optimizer);
+    assert_eq!(trained, unlimited);
+    let is_told = |norm: &Option<f64>| norm.is_some_and(|norm| norm.is_finite() && norm > 0.0);
+    assert!(norms.iter().all(is_told), "{norms:?}");
+}
+
+/// Other values than `initial` writes.
+fn others(spec: &VariableSpec, elements: Range<usize>, rows: &mut [f32]) {
+    initial(spec, elements, rows);
+    rows.iter_mut().for_each(|value| *value += 1.0);
+}
+
+#[test]
+fn a_model_that_is_initialized_in_the_midst_of_a_training_is_as_a_new_one() {
+    let units = units(&[Shapes::new(&[&[7, 3], &[3]], &[&[5]])]);
+    for shard in KINDS {
+        let (run, optimizer) = (Run::new(shard, 2), AdamW::new(0.01));
+        let sharding = run.sharding.with_neighbour_copies();
+        for [again, new] in each(2, |mut strategy| {
+            let again = ShardedModel::new(&mut strategy, sharding, &units, optimizer, initial);
+            let new = ShardedModel::new(&mut strategy, sharding, &units, optimizer, others);
+            let (mut again, mut new) = (again.unwrap(), new.unwrap());
+            run.step(&mut strategy, &mut again, &units);
+            let begun = strategy.run(|replica| {
+                again.backward(replica, 0, |_, gradients| {
+                    (0..2).for_each(|tensor| gradients[tensor].fill(1.0));
+                })?;
+                // Parameters of the last unit stay gathered.
+                again.forward(replica, 0, |_| ())?;
+                again.initialize(replica, others)
+            });
+            begun.unwrap();
+            let trained = [&mut again, &mut new].map(|model| {
+                let begun = (model.steps(), values(&mut strategy, model, &units));
+                run.step(&mut strategy, model, &units);
+                let stepped = (model.steps(), values(&mut strategy, model, &units));
+                (begun, stepped)
+            });
+            strategy.leave().unwrap();
+            trained
+        }) {
+            assert_eq!(again, new, "{shard:?}");
+        }
+    }
+}
+
+#[test]
+fn a_model_whose_values_one_worker_cannot_make_has_none_on_any() {
+    let units = units(&vec![Shapes::new(&[&[7, 3]], &[]); 2]);
+    let ended = each(2, |mut strategy| {
+        let is_last = strategy.rank() == Rank::new(1);
+        let (sharding, optimizer) = (Sharding::new(Shard::Optimizer), AdamW::new(0.1));
+        let mut model = ShardedModel::elastic(&strategy, sharding, &units, optimizer);
+        assert_eq!(model.regroup(&mut strategy), Ok(Regrouped::New));
+        let failed = strategy.run(|replica| {
+            model.try_initialize(replica, |spec, elements, rows| {
+                if is_last && spec.name() == "1.w0" {
+                    return Err(Error::NoFiles);
+                }
+                initial(spec, elements, rows);
+                Ok(())
+            })
+        });
+        (failed.unwrap_err(), model.check_values())
+    });
+    assert_eq!(ended[0].0.rank_at_fault(), Some(Rank::new(1)));
+    assert_eq!(ended[1].0, Error::NoFiles);
+    assert!(
+        ended
+            .iter()
+            .all(|(_, has)| *has == Err(StateError::NoValues))
+    );
 }

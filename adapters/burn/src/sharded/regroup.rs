@@ -12,9 +12,15 @@ use crate::values::{Emptied, Values};
 
 impl<O: ElementWise> ShardedParams<O> {
     /// Divides state and gradients among the workers that are there now, and returns the module
-    /// after the last step that any of them has made: see [`ShardedModel::regroup`]. `module` may
-    /// be of a step before; what is not trained, such as running means, comes row by row from
-    /// whoever gives these rows.
+    /// after the last step that any of them has made: see [`ShardedModel::regroup`]. What is not
+    /// trained, such as running means, comes row by row from whoever gives these rows.
+    ///
+    /// `module` is the one that was returned last, by [`step`](Self::step) or another call here,
+    /// also if all workers have changed its parameters since, such as by clamping them. If a call
+    /// that took it has failed, its values are still here, and it may be one of a step before.
+    /// Otherwise, where the strategy is [elastic], the one that the last call took does not count:
+    /// its parameters and this worker's part of the optimizer come from other workers, which needs
+    /// [copies] where the optimizer is in parts. What nobody else has is [`Regrouped::Lost`].
     ///
     /// After [`Regrouped::New`] or [`Regrouped::Lost`], its parameters are no values:
     /// [`load`](Self::load) or [`initialize`](Self::initialize) gives some.
@@ -45,6 +51,8 @@ impl<O: ElementWise> ShardedParams<O> {
     /// parameters; [`Error::Read`].
     ///
     /// [`ShardedModel::regroup`]: meshwork_strategy::sharded::ShardedModel::regroup
+    /// [copies]: meshwork_strategy::sharded::Sharding::with_neighbour_copies
+    /// [elastic]: MultiWorkerMirroredStrategy::is_elastic
     #[track_caller]
     pub fn regroup<M: Module>(
         &mut self,
@@ -53,7 +61,7 @@ impl<O: ElementWise> ShardedParams<O> {
     ) -> Result<(Regrouped, M), Error> {
         let taken = self.take_structure(module)?;
         let regrouped = self.variables.regroup(strategy)?;
-        Ok((regrouped, self.values.give_to(taken, &self.places)))
+        Ok((regrouped, self.give_to(taken)))
     }
 
     /// Goes on with the workers that are left, if a loss is the reason for `error`, as
@@ -76,10 +84,11 @@ impl<O: ElementWise> ShardedParams<O> {
         let taken = self.take_structure(module)?;
         let regrouped = self.variables.go_on(strategy, error)?;
         self.norm = None;
-        Ok((regrouped, self.values.give_to(taken, &self.places)))
+        Ok((regrouped, self.give_to(taken)))
     }
 
-    /// The module with the parameters that it has on rank 0.
+    /// The module with the parameters that it has on rank 0. Where there were steps, the training
+    /// begins anew.
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Read`].
@@ -89,19 +98,25 @@ impl<O: ElementWise> ShardedParams<O> {
         replica: &mut ReplicaContext<'_>,
         module: M,
     ) -> Result<M, Error> {
-        let taken = self.values.take_from(module, &self.places)?;
+        let taken = self.take_from(module)?;
         self.variables.initialize(replica)?;
-        Ok(self.values.give_to(taken, &self.places))
+        Ok(self.give_to(taken))
     }
 
-    /// A module without its values, which count only where no step that has failed has left some.
-    fn take_structure<M: Module>(&self, module: M) -> Result<Emptied<M>, Error> {
+    /// A module without its values, which count only where no step that has failed has left some,
+    /// and if they are not those of before the last step.
+    fn take_structure<M: Module>(&mut self, module: M) -> Result<Emptied<M>, Error> {
         let given = Values::default();
         let taken = given.take_from(module, &self.places)?;
-        let mut own = self.values.data();
-        if own.is_empty() {
-            *own = mem::take(&mut *given.data());
+        let now = self.fingerprint(&given);
+        if self.values.data().is_empty() {
+            // Older ones cannot be told from one that the program has changed since the step.
+            if now.is_some() && now == self.before {
+                self.variables.forget_values();
+            }
+            *self.values.data() = mem::take(&mut *given.data());
         }
+        self.before = now;
         Ok(taken)
     }
 }

@@ -1,9 +1,11 @@
 //! Models of units among threads: equal losses whatever is sharded, and those of burn's own
 //! optimizer on the whole model; frozen and tied parameters; a loss of a worker; files.
 
+use std::cell::Cell;
+
 use burn_core as burn;
 use burn_core::module::{Module, Param};
-use burn_core::tensor::{Device, Int, TensorData};
+use burn_core::tensor::{DType, Device, Int, TensorData};
 use burn_optim::{AdamWConfig, GradientsParams};
 use meshwork_collectives::Group;
 use meshwork_strategy::sharded::{AdamW, Sgd, Shard};
@@ -130,6 +132,15 @@ fn step(
     loss.unwrap().into_first()
 }
 
+fn outputs(
+    strategy: &mut MultiWorkerMirroredStrategy,
+    model: &mut ShardedUnits<AdamW>,
+) -> Vec<f32> {
+    let output = strategy.run(|replica| model.forward::<3>(replica, tokens(9, 0)));
+    let output = output.unwrap().into_first();
+    output.into_data().try_to_vec::<f32>().unwrap()
+}
+
 fn losses(workers: u32, sharding: Sharding, build: fn(usize) -> Block) -> Vec<Vec<f32>> {
     each(workers, |mut strategy| {
         let optimizer = AdamW::new(0.05);
@@ -232,11 +243,6 @@ fn a_name_in_two_units_is_refused() {
 fn what_is_saved_by_three_workers_is_loaded_by_two_and_computes_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = ShardedCheckpoints::new(folder.path());
-    let outputs = |strategy: &mut MultiWorkerMirroredStrategy, model: &mut ShardedUnits<AdamW>| {
-        let output = strategy.run(|replica| model.forward::<3>(replica, tokens(9, 0)));
-        let output = output.unwrap().into_first();
-        output.into_data().try_to_vec::<f32>().unwrap()
-    };
     let saved = each(3, |mut strategy| {
         let optimizer = AdamW::new(0.05);
         let mut model =
@@ -322,6 +328,76 @@ fn goes_on(newcomers: u32) {
 fn a_model_of_units_goes_on_without_a_lost_worker_and_with_newcomers() {
     goes_on(0);
     goes_on(2);
+}
+
+#[test]
+fn a_newcomer_that_is_made_as_in_a_new_job_has_the_values_of_the_others() {
+    let make = |strategy: &mut MultiWorkerMirroredStrategy| {
+        let sharding = Sharding::new(Shard::Parameters).with_neighbour_copies();
+        ShardedUnits::new(strategy, units(), AdamW::new(0.05), sharding).unwrap()
+    };
+    let trained = each(2, |mut strategy| {
+        let mut model = make(&mut strategy);
+        step(&mut strategy, &mut model, 0);
+        let outputs = outputs(&mut strategy, &mut model);
+        ((strategy, model), outputs)
+    });
+    let (left, expected): (Vec<_>, Vec<_>) = trained.into_iter().unzip();
+    let groups = Group::local(3).unwrap().into_iter();
+    let all = groups.zip(left.into_iter().map(Some).chain([None]));
+    let found = in_threads(all, |(group, old)| {
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+        let mut model = match old {
+            Some((_old, mut model)) => {
+                assert_eq!(model.regroup(&mut strategy).unwrap(), Regrouped::Kept);
+                model
+            }
+            None => make(&mut strategy),
+        };
+        let outputs = outputs(&mut strategy, &mut model);
+        strategy.leave().unwrap();
+        outputs
+    });
+    assert!(found.iter().all(|outputs| *outputs == expected[0]));
+}
+
+#[derive(Module, Debug)]
+struct Scale {
+    weight: Param<Tensor<1>>,
+}
+
+#[test]
+fn values_that_one_worker_cannot_read_are_no_beginning_on_any() {
+    let errors = each(2, |mut strategy| {
+        let (is_last, built) = (strategy.rank().index() == 1, Cell::new(0));
+        let build = move || {
+            built.set(built.get() + 1);
+            // The first time its parameters are looked at, and the second time taken.
+            let dtype = match is_last && built.get() == 2 {
+                true => DType::F64,
+                false => DType::F32,
+            };
+            let device = Device::flex().autodiff();
+            let weight = Tensor::<1>::from_data([1.0, 2.0], (&device, dtype));
+            Scale {
+                weight: Param::from_tensor(weight),
+            }
+        };
+        let forward = |scale: &Scale, input: Activation| {
+            let output = input.tensor::<1>() * scale.weight.val();
+            output.into()
+        };
+        let units = vec![BurnUnit::new("scale", build, forward).unwrap()];
+        let made = ShardedUnits::new(&mut strategy, units, Sgd::new(0.1), Shard::Optimizer);
+        made.unwrap_err()
+    });
+    let Error::Strategy(first) = &errors[0] else {
+        panic!("{errors:?}");
+    };
+    let at_fault = first.rank_at_fault().map(|rank| rank.index());
+    assert_eq!(at_fault, Some(1), "{first}");
+    let is_type = matches!(errors[1], Error::ElementType { .. });
+    assert!(is_type, "{errors:?}");
 }
 
 #[test]

@@ -356,3 +356,23 @@ fn a_worker_whose_loss_is_refused_is_named_on_all() {
     );
     assert!(matches!(errors[1], Error::Candle(_)), "{errors:?}");
 }
+
+#[test]
+fn losses_of_passes_that_are_given_up_are_not_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = ShardedCheckpoints::new(folder.path());
+    let model = Model::new(0);
+    let mut training = Sharded::new(&model.vars, AdamW::new(0.05), Shard::Optimizer).unwrap();
+    training.save(&checkpoints).unwrap();
+    let given_up: [fn(&mut Sharded<AdamW>, &ShardedCheckpoints); 2] = [
+        |training, checkpoints| assert_eq!(training.load(checkpoints).unwrap(), Some(0)),
+        |training, _| training.initialize().unwrap(),
+    ];
+    for give_up in given_up {
+        training.accumulate(&model.loss(0, 0..4)).unwrap();
+        give_up(&mut training, &checkpoints);
+        let loss = model.loss(1, 0..4);
+        let expected = loss.to_scalar::<f32>().unwrap();
+        assert_eq!(training.backward_step(&loss).unwrap(), expected);
+    }
+}

@@ -362,3 +362,22 @@ fn mistakes_in_units_are_named() {
     let told = made.unwrap_err().to_string();
     assert!(told.contains("weight was given twice"), "{told}");
 }
+
+#[test]
+fn losses_of_passes_that_are_given_up_are_not_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = ShardedCheckpoints::new(folder.path());
+    let mut stack = ShardedStack::new(units(), AdamW::new(0.02), Shard::Parameters, 1).unwrap();
+    stack.save(&checkpoints).unwrap();
+    let given_up: [fn(&mut ShardedStack<AdamW>, &ShardedCheckpoints); 2] = [
+        |stack, checkpoints| assert_eq!(stack.load(checkpoints).unwrap(), Some(0)),
+        |stack, _| stack.initialize(1).unwrap(),
+    ];
+    for give_up in given_up {
+        stack.accumulate(&input(0, 0), loss).unwrap();
+        give_up(&mut stack, &checkpoints);
+        let scores = stack.forward(&input(1, 0)).unwrap();
+        let expected = loss(&scores).unwrap().to_scalar::<f32>().unwrap();
+        assert_eq!(stack.backward_step(&input(1, 0), loss).unwrap(), expected);
+    }
+}

@@ -100,7 +100,19 @@ impl<O: ElementWise> ShardedVariables<O> {
         self.model.admit(strategy)
     }
 
-    /// Gives the variables, on every worker, the values that they have on the chief.
+    /// Says that what the variables have here are not the values of the last step, such as where a
+    /// library has gone back to a copy of before: the next [`regroup`](Self::regroup) takes them
+    /// and this worker's part of the optimizer from other workers, which needs
+    /// [copies](Sharding::with_neighbour_copies) where the optimizer is in parts, and is
+    /// [`Regrouped::Lost`] where these do not have all.
+    pub fn forget_values(&mut self) {
+        self.model.forget_values();
+        // What came before a loss was written into the variables.
+        self.model.units[UNIT].arriving = None;
+    }
+
+    /// Gives the variables, on every worker, the values that they have on the chief. Where there
+    /// were steps, it begins anew.
     ///
     /// # Errors
     /// [`Error::Group`]

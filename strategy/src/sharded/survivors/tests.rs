@@ -16,7 +16,12 @@ fn layout(id: u64, parts: usize, place: usize) -> Layout {
 }
 
 fn standing(steps: u64, next: NextStep, units: Vec<[Layout; 2]>) -> Standing {
-    Standing { steps, next, units }
+    Standing {
+        steps,
+        next,
+        had_values: false,
+        units,
+    }
 }
 
 #[test]
@@ -78,6 +83,13 @@ fn newcomers_give_nothing_and_nobody_has_a_new_model() {
     let nothing = standing(0, NextStep::Open, vec![[Layout::NONE; 2]]);
     let all = [nothing.clone(), nothing.clone()];
     assert_eq!((decide(&all), next_id(&all)), (Decision::New, 1));
+    // But where there were values, there is no new one.
+    let knows = Standing {
+        had_values: true,
+        ..nothing.clone()
+    };
+    let parts = Vec::new();
+    assert_eq!(decide(&[nothing.clone(), knows]), Decision::Lost { parts });
     let alone = standing(4, NextStep::Open, vec![[layout(2, 1, 0), Layout::NONE]]);
     let all = [nothing, alone];
     let Decision::Kept { steps, units } = decide(&all) else {
@@ -119,13 +131,15 @@ proptest! {
     #[test]
     fn standings_come_back_from_their_words(
         units in prop::collection::vec((1_u64..9, 1_usize..9, 0_usize..9), 0..5),
-        steps in any::<u64>(), is_ready in any::<bool>(), workers in 1_usize..4,
+        steps in any::<u64>(), is_ready in any::<bool>(), had_values in any::<bool>(),
+        workers in 1_usize..4,
     ) {
         let next = if is_ready { NextStep::Ready } else { NextStep::Open };
         let unit = |(id, parts, place): &(u64, usize, usize)| {
             [layout(*id, *parts, place % parts), Layout::NONE]
         };
         let one = standing(steps, next, units.iter().map(unit).collect());
+        let one = Standing { had_values, ..one };
         let words = one.words();
         prop_assert_eq!(words.len(), words_of(units.len()));
         let all = words.repeat(workers);

@@ -233,6 +233,12 @@ fn bytes_that_were_not_saved_are_named() {
         damaged,
         meshwork_checkpoint::Error::BlockDamaged { path, block, index }
     );
+    // Its own values are overwritten, which is not as if there never were any.
+    let parts = Vec::new();
+    let regrouped = saved.regroup(&mut strategy);
+    assert_eq!(regrouped, Ok(Regrouped::Lost { parts }));
+    let used = strategy.run(|replica| saved.forward(replica, 0, |_| ()));
+    assert_eq!(used.unwrap_err(), StateError::NoValues.into());
     // There was a save: nobody is told to begin anew.
     fs::remove_file(&file).unwrap();
     let error = strategy

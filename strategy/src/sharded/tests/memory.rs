@@ -63,3 +63,9 @@ fn a_worker_holds_the_bytes_of_the_formula_and_no_more() {
         }
     }
 }
+
+#[test]
+#[should_panic(expected = "a model is kept by one worker at least")]
+fn no_workers_keep_no_model() {
+    assert_eq!(Sharding::new(Shard::Nothing).bytes::<AdamW>(&[], 0), 0);
+}

@@ -275,6 +275,39 @@ fn newcomers_get_their_parts_from_the_others() {
 }
 
 #[test]
+fn a_newcomer_that_is_made_as_in_a_new_job_gets_its_part_all_the_same() {
+    let units = some_units();
+    for shard in KINDS {
+        let sharding = Sharding::new(shard).with_neighbour_copies();
+        let loss = Loss::new(sharding, 3, Dies::InUpdate);
+        let left = loss.survivors(&units, &[1]).into_iter().map(Some);
+        let groups = Group::local(3).unwrap();
+        let all = groups.into_iter().zip(left.chain([None]));
+        let ended = in_threads(all, |(group, worker)| {
+            let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+            let mut model = match worker {
+                Some((_old, mut model)) => {
+                    assert_eq!(model.regroup(&mut strategy), Ok(Regrouped::Kept));
+                    model
+                }
+                None => {
+                    let optimizer = AdamW::new(0.01);
+                    ShardedModel::new(&mut strategy, sharding, &units, optimizer, initial).unwrap()
+                }
+            };
+            for _ in model.steps()..ALL {
+                loss.run.step(&mut strategy, &mut model, &units);
+            }
+            let values = values(&mut strategy, &mut model, &units);
+            strategy.leave().unwrap();
+            values
+        });
+        let expected = loss.expected(&units, 3);
+        assert!(ended.iter().all(|values| *values == expected), "{shard:?}");
+    }
+}
+
+#[test]
 fn several_passes_are_made_again_as_one_step() {
     let units = some_units();
     for shard in KINDS {
@@ -311,6 +344,9 @@ fn what_two_neighbours_had_is_lost_with_both_and_nothing_else_is() {
         let checkpoints = ShardedCheckpoints::new(folder.path());
         let all = left.into_iter().map(Some).collect();
         for (regrouped, steps, loaded) in regroup(sharding, &units, all, |strategy, model| {
+            // Nothing has come in between.
+            let parts = vec![part];
+            assert_eq!(model.regroup(strategy), Ok(Regrouped::Lost { parts }));
             let loaded = strategy.run(|replica| {
                 let parts = vec![part];
                 let refused = Error::from(StateError::PartsLost { parts });
@@ -350,6 +386,98 @@ fn without_copies_a_part_is_lost_with_its_worker_unless_another_group_has_it() {
         let left = loss.survivors(&units, &[0, 3]);
         loss.goes_on(&units, left, 2);
     }
+}
+
+#[test]
+fn newcomers_are_told_that_a_model_was_lost_before() {
+    let units = some_units();
+    let loss = Loss::new(Sharding::new(Shard::Parameters), 3, Dies::First);
+    let lost = Regrouped::Lost { parts: vec![1] };
+    let groups = Group::local(2).unwrap().into_iter();
+    let left = loss.survivors(&units, &[1]);
+    let left = in_threads(groups.zip(left), |(group, (_old, mut model))| {
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+        assert_eq!(model.regroup(&mut strategy), Ok(lost.clone()));
+        (strategy, model)
+    });
+    let all = left.into_iter().map(Some).chain([None]).collect();
+    for (regrouped, ..) in regroup(loss.run.sharding, &units, all, |_, _| ()) {
+        assert_eq!(regrouped, lost);
+    }
+}
+
+/// Of two groups of two, the last worker is lost when its group has the gradients of the last unit,
+/// and before the other group has them from it: the second worker misses them, the others do not.
+#[test]
+fn groups_of_an_elastic_job_make_a_step_together_or_not_at_all() {
+    let units = some_units();
+    let two = ShardGroup::Workers(NonZeroU32::new(2).unwrap());
+    let sharding = Sharding::new(Shard::Parameters).with_group(two);
+    let loss = Loss::new(sharding, 4, Dies::BeforeUpdate);
+    let (have_all, addresses) = (Barrier::new(3), free_addresses(4));
+    let secret = JobSecret::generate().unwrap();
+    let left = in_threads(0..4, |worker| {
+        let mut strategy = founder(&addresses, &secret, worker);
+        let optimizer = AdamW::new(0.01);
+        let mut model =
+            ShardedModel::new(&mut strategy, sharding, &units, optimizer, initial).unwrap();
+        for _ in 0..BEFORE {
+            loss.run.step(&mut strategy, &mut model, &units);
+        }
+        let stepped = strategy.run(|replica| match worker {
+            0 | 2 => {
+                loss.run.passes_of(replica, &mut model, &units, worker)?;
+                model.prepare_update(replica)?;
+                have_all.wait();
+                model.update(replica).map(drop)
+            }
+            1 => {
+                loss.run.passes_of(replica, &mut model, &units, worker)?;
+                model.step(replica).map(drop)
+            }
+            _ => {
+                model.keeps_last_unit_in_its_group(replica, &units)?;
+                have_all.wait();
+                Ok(())
+            }
+        });
+        assert_eq!(stepped.is_ok(), worker == 3, "{worker}: {stepped:?}");
+        (worker < 3).then_some((strategy, model))
+    });
+    loss.goes_on(&units, left.into_iter().flatten().collect(), 1);
+}
+
+impl ShardedModel<AdamW> {
+    /// Passes as if another one of the first unit were to come.
+    fn keeps_last_unit_in_its_group(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+        units: &[UnitSpec],
+    ) -> Result<(), Error> {
+        for unit in 0..units.len() {
+            self.forward(replica, unit, |_| ())?;
+        }
+        for unit in (0..units.len()).rev() {
+            if unit == 0 {
+                self.sharding.passes = NonZeroU32::new(2);
+            }
+            self.backward(replica, unit, |_, gradients| {
+                let tensors = 0..units[unit].trainable().len();
+                tensors.for_each(|tensor| gradients[tensor].fill(1.0));
+            })?;
+        }
+        self.finish_reducing(0)
+    }
+}
+
+/// One of those who begin an elastic job.
+fn founder(addresses: &[String], secret: &JobSecret, worker: usize) -> MultiWorkerMirroredStrategy {
+    let resolver = TfConfigResolver::from_json(tf_config(addresses, worker));
+    // Half of it is waited for who has left with an error, while its process lives.
+    let timeouts = Timeouts::default().with_join(Duration::from_secs(10));
+    let options = CommunicationOptions::new().with_timeouts(timeouts);
+    let (secret, entry) = (secret.clone(), JoinMode::Founding);
+    MultiWorkerMirroredStrategy::elastic(&resolver, secret, options, entry).unwrap()
 }
 
 /// Of four, worker 1 is lost, and then worker 3 after it has given so many units of the model.
@@ -424,7 +552,11 @@ fn dies_in_a_unit(sharding: Sharding, units: &[UnitSpec], messages: usize) -> (u
 
 impl ShardedModel<AdamW> {
     /// Takes part in so many messages of the first unit, and returns how many elements all have.
-    fn takes_part(&mut self, strategy: &mut MultiWorkerMirroredStrategy, messages: usize) -> usize {
+    pub(super) fn takes_part(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        messages: usize,
+    ) -> usize {
         let (decision, layout) = self.settle_in(strategy).unwrap();
         let Decision::Kept { units, .. } = decision else {
             panic!("all parts are there: {decision:?}");
@@ -460,13 +592,7 @@ fn an_elastic_job_goes_on_without_a_worker_that_is_given_another_sharding() {
     let units = some_units();
     let (secret, addresses) = (JobSecret::generate().unwrap(), free_addresses(3));
     let ended = in_threads(0..3, |worker| {
-        let resolver = TfConfigResolver::from_json(tf_config(&addresses, worker));
-        // Half of it is waited for who has left with an error, while its process lives.
-        let timeouts = Timeouts::default().with_join(Duration::from_secs(10));
-        let options = CommunicationOptions::new().with_timeouts(timeouts);
-        let (secret, entry) = (secret.clone(), JoinMode::Founding);
-        let made = MultiWorkerMirroredStrategy::elastic(&resolver, secret, options, entry);
-        let mut strategy = made.unwrap();
+        let mut strategy = founder(&addresses, &secret, worker);
         let mut run = Run::new(Shard::Parameters, 2);
         run.sharding = run.sharding.with_prefetch(1 + worker / 2);
         let optimizer = AdamW::new(0.01);

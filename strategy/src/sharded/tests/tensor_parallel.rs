@@ -317,3 +317,20 @@ fn meshes_and_cuts_that_do_not_fit_are_refused_by_name() {
         assert!(error.to_string().contains("along the mesh"), "{error}");
     }
 }
+
+#[test]
+fn workers_of_a_replica_that_shard_in_different_ways_are_named() {
+    let mesh = Mesh::new([("tensor", 2)]).unwrap();
+    let errors = each(2, |strategy| {
+        let norm = [1.0, 0.5][strategy.rank().index()];
+        let (mut strategy, _tensor) = strategy.split_along(&mesh, "tensor").unwrap();
+        let sharding = Sharding::new(Shard::Nothing).with_max_norm(norm);
+        let units = layers();
+        let made = ShardedModel::new(&mut strategy, sharding, &units, Sgd::new(0.1), initial);
+        made.unwrap_err()
+    });
+    for error in errors {
+        assert_eq!(error.rank_at_fault(), Some(Rank::new(1)), "{error}");
+        assert!(error.to_string().contains("largest norm"), "{error}");
+    }
+}

@@ -2,7 +2,8 @@
 
 use std::sync::Barrier;
 
-use meshwork_strategy::sharded::Regrouped;
+use meshwork_collectives::Group;
+use meshwork_testing::in_threads;
 
 use super::*;
 use crate::testing::elastic;
@@ -111,6 +112,86 @@ fn what_a_failed_step_has_left_counts_and_not_the_module_of_before() {
     let (regrouped, module) = sharded.regroup(&mut strategy, before).unwrap();
     assert_eq!(regrouped, Regrouped::Kept);
     assert_eq!(module.values(), after.values());
+}
+
+/// A step is made, and the module that it returns is dropped, as where a program's next call fails.
+#[test]
+fn a_module_of_before_is_not_taken_for_that_of_the_last_step() {
+    let parts = Vec::new();
+    for (late, regrouped) in [
+        (0, Regrouped::Kept),
+        (1, Regrouped::Kept),
+        (2, Regrouped::Lost { parts }),
+    ] {
+        let ended = elastic(2, |_, strategy| {
+            let (mut strategy, mut sharded, before) = begin(strategy, Shard::Optimizer);
+            let after = step(&mut strategy, &mut sharded, before.clone(), 0, 1);
+            let given = match strategy.rank().index() < late {
+                true => before,
+                false => after.clone(),
+            };
+            let (regrouped, module) = sharded.regroup(&mut strategy, given).unwrap();
+            strategy.leave().unwrap();
+            (regrouped, module.values() == after.values())
+        });
+        let is_last = regrouped == Regrouped::Kept;
+        assert_eq!(ended, vec![(regrouped, is_last); 2], "{late}");
+    }
+}
+
+#[test]
+fn a_module_that_all_have_changed_since_the_step_counts() {
+    for (regrouped, is_kept) in elastic(2, |_, strategy| {
+        let (mut strategy, mut sharded, network) = begin(strategy, Shard::Optimizer);
+        let mut network = step(&mut strategy, &mut sharded, network, 0, 1);
+        let clamp = |weight: Param<Tensor<2>>| {
+            weight.map(|values| values.clamp(-0.1, 0.1).detach().require_grad())
+        };
+        (network.first, network.again) = (clamp(network.first), clamp(network.again));
+        let clamped = network.values();
+        let (regrouped, network) = sharded.regroup(&mut strategy, network).unwrap();
+        strategy.leave().unwrap();
+        (regrouped, network.values() == clamped)
+    }) {
+        assert_eq!((regrouped, is_kept), (Regrouped::Kept, true));
+    }
+}
+
+#[test]
+fn a_step_of_no_length_leaves_a_module_that_counts() {
+    for regrouped in elastic(2, |_, strategy| {
+        let (mut strategy, mut sharded, network) = begin(strategy, Shard::Optimizer);
+        *sharded.optimizer_mut() = AdamW::new(0.0);
+        let network = step(&mut strategy, &mut sharded, network, 0, 1);
+        let regrouped = sharded.regroup(&mut strategy, network).unwrap().0;
+        strategy.leave().unwrap();
+        regrouped
+    }) {
+        assert_eq!(regrouped, Regrouped::Kept);
+    }
+}
+
+#[test]
+fn a_newcomer_that_is_made_as_in_a_new_job_gets_the_module_of_the_others() {
+    let trained = each(2, |strategy| {
+        let (mut strategy, mut sharded, network) = begin(strategy, Shard::Gradients);
+        let network = step(&mut strategy, &mut sharded, network, 0, 2);
+        (strategy, sharded, network)
+    });
+    let groups = Group::local(3).unwrap().into_iter();
+    let all = groups.zip(trained.into_iter().map(Some).chain([None]));
+    let ended = in_threads(all, |(group, worker)| {
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+        let Some((_old, mut sharded, network)) = worker else {
+            let worker = begin(strategy, Shard::Gradients);
+            assert_eq!(worker.1.steps(), 1);
+            return ends(worker);
+        };
+        let (regrouped, network) = sharded.regroup(&mut strategy, network).unwrap();
+        assert_eq!(regrouped, Regrouped::Kept);
+        ends((strategy, sharded, network))
+    });
+    assert!(ended.iter().all(|values| *values == ended[0]));
 }
 
 #[test]

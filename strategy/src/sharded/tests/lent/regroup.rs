@@ -103,21 +103,26 @@ impl Loss {
         trained.into_iter().flatten().collect()
     }
 
+    /// A worker of this group, and how one that was there before has met the others then.
+    fn old_or_new(
+        self,
+        group: Group,
+        old: Option<Worker>,
+    ) -> (Option<MultiWorkerMirroredStrategy>, Worker) {
+        let strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+        match old {
+            Some((old, library, variables)) => (Some(old), (strategy, library, variables)),
+            None => (None, self.worker(strategy)),
+        }
+    }
+
     /// The survivors, and as many newcomers, train to the end.
     fn ends(self, newcomers: usize) -> Vec<Vec<Vec<f32>>> {
         let left = self.survivors().into_iter().map(Some);
         let all: Vec<_> = left.chain((0..newcomers).map(|_| None)).collect();
         let groups = Group::local(u32::try_from(all.len()).unwrap()).unwrap();
         in_threads(groups.into_iter().zip(all), |(group, old)| {
-            let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
-            let (old, library, mut variables) = match old {
-                Some((old, library, variables)) => (Some(old), library, variables),
-                None => {
-                    let (same, library, variables) = self.worker(strategy);
-                    strategy = same;
-                    (None, library, variables)
-                }
-            };
+            let (old, (mut strategy, library, mut variables)) = self.old_or_new(group, old);
             assert_eq!(variables.regroup(&mut strategy), Ok(Regrouped::Kept));
             drop(old);
             assert_eq!(variables.steps(), self.made(), "{self:?}");
@@ -220,4 +225,117 @@ fn state_that_two_neighbours_had_is_lost_and_variables_are_not() {
         .run(|replica| variables.initialize(replica))
         .unwrap();
     step(&mut worker).unwrap();
+}
+
+#[test]
+fn variables_that_are_made_as_in_a_new_job_get_the_values_of_the_others() {
+    for shard in KINDS {
+        let sharding = Sharding::new(shard).with_neighbour_copies();
+        let loss = Loss {
+            sharding,
+            workers: 2,
+            victim: 1,
+            dies: Dies::BeforeUpdate,
+        };
+        let left = loss.survivors().into_iter().map(Some);
+        let all = Group::local(2).unwrap().into_iter().zip(left.chain([None]));
+        let ended = in_threads(all, |(group, old)| {
+            let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
+            let mut worker = match old {
+                Some((_old, library, mut variables)) => {
+                    assert_eq!(variables.regroup(&mut strategy), Ok(Regrouped::Kept));
+                    (strategy, library, variables)
+                }
+                None => {
+                    let library = Library::of(&unit(), 1);
+                    let (lent, optimizer) = (Box::new(library.clone()), AdamW::new(0.01));
+                    let made =
+                        ShardedVariables::new(&mut strategy, sharding, unit(), lent, optimizer);
+                    (strategy, library, made.unwrap())
+                }
+            };
+            (loss.made()..ALL).for_each(|_| step(&mut worker).unwrap());
+            worker.0.leave().unwrap();
+            worker.1.values()
+        });
+        let expected = loss.expected(2);
+        assert!(ended.iter().all(|values| *values == expected), "{shard:?}");
+    }
+}
+
+#[test]
+fn values_that_some_forget_come_from_the_others_and_are_lost_without_any() {
+    let loss = Loss {
+        sharding: Sharding::new(Shard::Optimizer).with_neighbour_copies(),
+        workers: 3,
+        victim: 0,
+        dies: Dies::AfterPass,
+    };
+    let parts = Vec::new();
+    for (forgetful, regrouped) in [(1, Regrouped::Kept), (3, Regrouped::Lost { parts })] {
+        for found in each(3, |strategy| {
+            let mut worker = loss.founder(strategy);
+            step(&mut worker).unwrap();
+            let (strategy, library, variables) = &mut worker;
+            let trained = library.values();
+            if strategy.rank().index() < forgetful {
+                library.with(0, &mut |values| values.fill(7.0));
+                variables.forget_values();
+            }
+            let regrouped = variables.regroup(strategy).unwrap();
+            let is_there = library.values() == trained;
+            let refused = step(&mut worker).err();
+            if is_there {
+                worker.0.leave().unwrap();
+            }
+            (regrouped, is_there, refused)
+        }) {
+            let is_there = regrouped == Regrouped::Kept;
+            let refused = (!is_there).then(|| Error::from(StateError::NoValues));
+            assert_eq!(found, (regrouped.clone(), is_there, refused));
+        }
+    }
+}
+
+/// Of two workers with copies, the second is lost when a newcomer has all that it misses, and the
+/// newcomer's library goes back to what it had before.
+#[test]
+fn what_came_before_a_loss_is_forgotten_too() {
+    let loss = Loss {
+        sharding: Sharding::new(Shard::Optimizer).with_neighbour_copies(),
+        workers: 2,
+        victim: 1,
+        dies: Dies::AfterPass,
+    };
+    let trained = each(2, |strategy| {
+        let mut worker = loss.founder(strategy);
+        step(&mut worker).unwrap();
+        worker
+    });
+    let groups = Group::local(3).unwrap().into_iter();
+    let all = groups.zip(trained.into_iter().map(Some).chain([None]));
+    let left = in_threads(all, |(group, old)| {
+        let (_old, (mut strategy, library, mut variables)) = loss.old_or_new(group, old);
+        if strategy.rank() == Rank::new(1) {
+            variables.model.takes_part(&mut strategy, usize::MAX);
+            return None;
+        }
+        variables.regroup(&mut strategy).unwrap_err();
+        Some((strategy, library, variables))
+    });
+    let mut left: Vec<Worker> = left.into_iter().flatten().collect();
+    let trained = left[0].1.values();
+    let (_, library, variables) = &mut left[1];
+    assert_eq!(library.values()[0], trained[0], "it has come");
+    library.with(0, &mut |values| values.fill(7.0));
+    variables.forget_values();
+    let groups = Group::local(2).unwrap().into_iter();
+    for found in in_threads(groups.zip(left), |(group, worker)| {
+        let (_old, (mut strategy, library, mut variables)) = loss.old_or_new(group, Some(worker));
+        assert_eq!(variables.regroup(&mut strategy), Ok(Regrouped::Kept));
+        strategy.leave().unwrap();
+        library.values()
+    }) {
+        assert_eq!(found, trained);
+    }
 }
