@@ -104,15 +104,26 @@ impl Activation {
         }
     }
 
-    /// As the beginning of a tape, where it has a gradient.
-    pub(crate) fn on_tape(self) -> Self {
-        let numbers = match (self.numbers, self.before) {
-            (Numbers::Floats(flat), Before::Trained) => {
-                Numbers::Floats(flat.autodiff().require_grad())
-            }
-            (numbers, Before::Trained | Before::Nothing) => numbers,
+    /// On a device with autodiff, by which layers such as batch normalisation know a training.
+    pub(crate) fn in_training(self) -> Self {
+        let numbers = match self.numbers {
+            Numbers::Floats(flat) => Numbers::Floats(flat.autodiff()),
+            Numbers::Ints(flat) => Numbers::Ints(flat.autodiff()),
         };
         Self { numbers, ..self }
+    }
+
+    /// As the beginning of a tape, where it has a gradient.
+    pub(crate) fn on_tape(self) -> Self {
+        let training = self.in_training();
+        let numbers = match (training.numbers, training.before) {
+            (Numbers::Floats(flat), Before::Trained) => Numbers::Floats(flat.require_grad()),
+            (numbers, Before::Trained | Before::Nothing) => numbers,
+        };
+        Self {
+            numbers,
+            ..training
+        }
     }
 
     /// Its gradient, where what is before it needs one.

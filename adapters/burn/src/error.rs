@@ -120,7 +120,7 @@ pub enum Error {
     /// A tensor of an output cannot be put together from those of the workers.
     #[cfg(feature = "train")]
     #[error(
-        "the output of {rank} has a tensor of shape {found:?}, which does not fit {others:?} of others: only the first size of rows may differ"
+        "the output of {rank} has a tensor of shape {found:?}, which does not fit {others:?} of others: only the first size of rows may differ, so pad sequences to one length on all workers"
     )]
     OutputsDiffer {
         /// The worker.

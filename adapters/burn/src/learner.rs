@@ -32,6 +32,11 @@ use run::{Data, Run};
 /// whose gradients are accumulated each sample counts the same, where burn counts a shorter batch
 /// as much as a full one.
 ///
+/// The samples of a batch are those that the loader has read for it, as its progress says. With a
+/// `BatchStrategy` that holds more back than one batch, as to sort by length, each sample is used
+/// once, but batches of one step count by what was read, not by what they have. Sequences have one
+/// length on all workers: see [`GatherOutput`].
+///
 /// Every worker runs the same program, up to this one argument:
 ///
 /// ```no_run

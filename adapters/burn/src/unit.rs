@@ -45,8 +45,8 @@ pub struct BurnUnit {
 
 impl BurnUnit {
     /// A unit of the module that `build` makes, on a device with autodiff, and of what `forward`
-    /// makes of that and an input. The same input has the same output: a backward pass computes
-    /// it a second time.
+    /// makes of that and an input, which is on such a device, too; to evaluate, both are on one
+    /// without. The same input has the same output: a backward pass computes it a second time.
     ///
     /// `build` is called here, to learn of the parameters, and once more for the values that they
     /// begin with, of which each worker keeps its rows. Where these are random, give the
@@ -88,6 +88,12 @@ impl BurnUnit {
 
     pub(crate) fn parameters(&self) -> &[VariableSpec] {
         self.spec.parameters()
+    }
+
+    /// What it makes of an input that is not on a tape, where nobody trains.
+    pub(crate) fn evaluate(&self, parameters: &Parameters<'_>, input: Activation) -> Activation {
+        let output = self.module.evaluate(parameters, input);
+        output.off_tape(Before::Nothing)
     }
 
     /// The values that its parameters begin with.
@@ -143,6 +149,9 @@ trait Runs: Send {
     fn initial(&self) -> Result<Vec<Vec<f32>>, Error>;
 
     fn forward(&self, parameters: &Parameters<'_>, input: Activation) -> Activation;
+
+    /// Without autodiff, by which layers such as dropout know that nobody trains.
+    fn evaluate(&self, parameters: &Parameters<'_>, input: Activation) -> Activation;
 
     fn backward(
         &self,
@@ -223,7 +232,11 @@ where
     }
 
     fn forward(&self, parameters: &Parameters<'_>, input: Activation) -> Activation {
-        (self.forward)(&self.module(parameters), input)
+        (self.forward)(&self.module(parameters), input.in_training())
+    }
+
+    fn evaluate(&self, parameters: &Parameters<'_>, input: Activation) -> Activation {
+        (self.forward)(&self.module(parameters).valid(), input)
     }
 
     fn backward(
@@ -251,5 +264,84 @@ where
         let made = GradientsParams::from_grads(made, &module);
         self.read(&module, made, gradients)?;
         Ok(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_core as burn;
+    use burn_core::module::Param;
+    use burn_core::tensor::{Device, Tensor};
+    use burn_optim::SgdConfig;
+    use meshwork_strategy::MultiWorkerMirroredStrategy;
+    use meshwork_strategy::sharded::{Sgd, Shard};
+
+    use super::*;
+    use crate::ShardedUnits;
+
+    /// It knows a training by the device of its input, as burn's batch normalisation does.
+    #[derive(Module, Debug)]
+    struct Centred {
+        weight: Param<Tensor<1>>,
+    }
+
+    #[derive(Module, Debug)]
+    struct Pair {
+        first: Centred,
+        second: Centred,
+    }
+
+    impl Centred {
+        fn new() -> Self {
+            let weight = Param::from_data([1.5, -0.5], &Device::flex().autodiff());
+            Self { weight }
+        }
+
+        fn forward(&self, input: Tensor<2>) -> Tensor<2> {
+            let centred = match input.device().is_autodiff() {
+                true => input.clone() - input.mean_dim(0),
+                false => input,
+            };
+            (centred * self.weight.val().unsqueeze()).tanh()
+        }
+    }
+
+    #[test]
+    fn layers_that_look_at_the_device_compute_in_both_passes_as_in_a_training_of_burns() {
+        let rows = [[0.5, 1.0], [2.0, -1.0], [0.25, 3.0]];
+        let input = Tensor::<2>::from_data(rows, &Device::flex());
+        let loss = |output: Tensor<2>| (output - 0.25).square().mean();
+        let unit = |name: &str| {
+            let forward = |centred: &Centred, input: Activation| {
+                let output = centred.forward(input.tensor());
+                output.into()
+            };
+            BurnUnit::new(name, Centred::new, forward).unwrap()
+        };
+        let units = vec![unit("first"), unit("second")];
+        let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+        let model = ShardedUnits::new(&mut strategy, units, Sgd::new(0.5), Shard::Nothing);
+        let (mut model, mut optimizer) = (model.unwrap(), SgdConfig::new().init());
+        let [first, second] = [(); 2].map(|()| Centred::new());
+        let mut whole = Pair { first, second };
+        for _ in 0..3 {
+            let made = strategy.run(|replica| {
+                let made = model.accumulate(replica, input.clone(), loss)?;
+                model.step(replica)?;
+                Ok::<_, Error>(made)
+            });
+            let hidden = whole.first.forward(input.clone().autodiff());
+            let whole_loss = loss(whole.second.forward(hidden));
+            let expected = whole_loss.clone().into_scalar::<f32>();
+            let gradients = GradientsParams::from_grads(whole_loss.backward(), &whole);
+            whole = optimizer.step(0.5, whole, gradients);
+            let made = made.unwrap().into_first();
+            assert!((made - expected).abs() < 1e-6, "{made} {expected}");
+        }
+        let evaluated = strategy.run(|replica| model.forward::<2>(replica, input.clone()));
+        let (evaluated, whole) = (evaluated.unwrap().into_first(), whole.valid());
+        let expected = whole.second.forward(whole.first.forward(input));
+        let apart = (evaluated - expected).abs().max().into_scalar::<f32>();
+        assert!(apart < 1e-6, "{apart}");
     }
 }

@@ -10,7 +10,7 @@ use meshwork_strategy::sharded::Lent;
 
 use crate::Error;
 use crate::tensor::into_data;
-use crate::walk::Place;
+use crate::walk::{Place, settle};
 
 /// Numbers of parameters, those that are trained first, in the memory that burn had them in.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +45,7 @@ impl Values {
             places: vec![0; places.len()],
             ended: Ok(()),
         };
+        settle(&module);
         let module = module.map(&mut out);
         out.ended?;
         let missing = out.places.iter().position(|count| *count == 0);
@@ -66,6 +67,7 @@ impl Values {
         places: &BTreeMap<ParamId, Place>,
     ) -> M {
         let given = std::mem::take(&mut *self.data());
+        settle(&emptied.module);
         emptied.module.map(&mut GiveBack {
             order: order_of(places),
             given: given.into_iter().map(Some).collect(),
@@ -166,5 +168,39 @@ impl ModuleMapper for GiveBack {
             }
             values
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_core as burn;
+    use burn_core::module::RunningState;
+    use burn_core::tensor::Device;
+
+    use super::*;
+    use crate::visits::{places_of, survey};
+    use crate::walk::Path;
+
+    #[derive(Module, Debug)]
+    struct Norm {
+        mean: RunningState<Tensor<1>>,
+    }
+
+    #[test]
+    fn running_means_are_taken_as_last_updated_and_stay_what_they_are_given() {
+        let tensor = |value: f32| Tensor::<1>::from_data([value], &Device::flex());
+        let mean = RunningState::new(tensor(1.0));
+        let norm = Norm { mean };
+        let places = places_of(&survey(&norm, &mut Path::default()).unwrap());
+        norm.mean.update(tensor(2.0));
+        let values = Values::default();
+        let emptied = values.take_from(norm, &places).unwrap();
+        assert_eq!(values.data()[0].as_slice::<f32>().unwrap(), [2.0]);
+        *values.data() = vec![TensorData::from([3.0_f32])];
+        // Of a pass of a clone, as units make them.
+        emptied.module.mean.update(tensor(4.0));
+        let norm = values.give_to(emptied, &places);
+        // As a next batch reads it.
+        assert_eq!(norm.mean.value_sync().into_scalar::<f32>(), 3.0);
     }
 }

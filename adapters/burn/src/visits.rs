@@ -9,7 +9,7 @@ use meshwork_strategy::{Fingerprint, GradientBuckets, VariableSpec};
 
 use crate::Error;
 use crate::tensor::{into_data, slice_mut, with_values};
-use crate::walk::{Each, Path, Place, walk};
+use crate::walk::{Each, Path, Place, settle, walk};
 
 /// One parameter as a module has it. One in several places is known by the first.
 #[derive(Debug)]
@@ -45,6 +45,7 @@ impl Each for Survey {
 
 /// All parameters as a module has them.
 pub(crate) fn survey<M: Module>(module: &M, path: &mut Path) -> Result<Vec<Found>, Error> {
+    settle(module);
     let mut survey = Survey::default();
     walk(module, path, &mut survey)?;
     Ok(survey.found)

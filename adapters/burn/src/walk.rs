@@ -53,6 +53,12 @@ pub(crate) fn walk<M: Module>(
     walk.ended
 }
 
+/// Makes the last update of running statistics their value. burn keeps it aside, beside what walks
+/// see and write, until the next one: it would come after what is written, too.
+pub(crate) fn settle<M: Module>(module: &M) {
+    drop(module.valid());
+}
+
 /// The module with other values in the parameters that have a place, and the ids that `renamed`
 /// gives them.
 pub(crate) fn with_values<M: Module>(
@@ -61,6 +67,7 @@ pub(crate) fn with_values<M: Module>(
     values: &[&[f32]],
     renamed: &[ParamId],
 ) -> M {
+    settle(&module);
     module.map(&mut Write {
         places,
         values,

@@ -1,13 +1,14 @@
 //! The exponential function, in operations that vector units have.
 
 /// `e` to the power of `x`, to within two units in the last place. Below -87 it stays at its value
-/// there, 1.6e-38, and above 88 at 1.7e38.
+/// there, 1.6e-38, and from 88.4 on it is infinite.
 ///
 /// With `x = n·ln 2 + r` it is `2^n · e^r`: the power of two by its bits, the rest by a polynomial
 /// (the one of Cephes).
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    let x = x.clamp(-87.0, 88.0);
+    // For 89 the bits of the power of two are those of infinity.
+    let x = x.clamp(-87.0, 89.0);
     // Adding it rounds to a whole number, which the lowest bits of the sum then hold.
     let shifted = x * std::f32::consts::LOG2_E + ROUNDING;
     let n = shifted - ROUNDING;
@@ -48,10 +49,12 @@ mod tests {
     }
 
     #[test]
-    fn it_has_no_overflow_and_keeps_what_is_no_number() {
+    fn it_is_infinite_where_it_is_too_large_and_keeps_what_is_no_number() {
         assert_eq!(exp(f32::NEG_INFINITY), exp(-87.0));
-        assert_eq!(exp(f32::INFINITY), exp(88.0));
-        assert!(exp(88.0).is_finite() && exp(-87.0) > 0.0);
+        for x in [88.73, 89.0, 1e38, f32::INFINITY] {
+            assert_eq!(exp(x), f32::INFINITY, "{x}");
+        }
+        assert!(exp(88.3).is_finite() && exp(-87.0) > 0.0);
         assert!(exp(f32::NAN).is_nan());
         assert_eq!(exp(0.0), 1.0);
     }

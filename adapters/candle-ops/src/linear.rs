@@ -21,15 +21,20 @@ pub fn linear(layer: &Linear, inputs: &Tensor) -> Result<Tensor> {
         return layer.forward(inputs);
     }
     let (outputs, size) = weight.dims2()?;
-    if inputs.dims().last() != Some(&size) {
+    let Some(leading) = inputs.dims().strip_suffix(&[size]) else {
         return Err(Error::Inputs {
             inputs: inputs.dims().to_vec(),
             weight: weight.dims().to_vec(),
         }
         .into());
-    }
+    };
+    let rows = leading.iter().product();
     let (inputs, weight) = (inputs.contiguous()?, weight.contiguous()?);
-    let op = Product { outputs, size };
+    let op = Product {
+        rows,
+        outputs,
+        size,
+    };
     let Some(bias) = bias else {
         return inputs.apply_op2(&weight, op);
     };
@@ -43,14 +48,15 @@ pub fn linear(layer: &Linear, inputs: &Tensor) -> Result<Tensor> {
 /// Inputs times the transposed weight.
 #[derive(Clone, Copy)]
 struct Product {
+    /// Of the inputs, which lie one below the other.
+    rows: usize,
     outputs: usize,
     size: usize,
 }
 
 impl Product {
-    /// The inputs one below the other.
-    fn rows<'a>(&self, inputs: &'a [f32]) -> Matrix<'a> {
-        Matrix::new(inputs, inputs.len() / self.size.max(1), self.size)
+    fn inputs<'a>(&self, inputs: &'a [f32]) -> Matrix<'a> {
+        Matrix::new(inputs, self.rows, self.size)
     }
 
     fn weight<'a>(&self, weight: &'a [f32]) -> Matrix<'a> {
@@ -60,7 +66,7 @@ impl Product {
     /// Adds the product to `into`.
     fn forward(&self, mut into: Vec<f32>, inputs: &[f32], weight: &[f32]) -> CpuStorage {
         let weight = self.weight(weight).transposed();
-        add_product(&mut into, self.rows(inputs), weight, Threads::Pool);
+        add_product(&mut into, self.inputs(inputs), weight, Threads::Pool);
         CpuStorage::F32(into)
     }
 
@@ -80,12 +86,8 @@ impl Product {
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (x, w, slopes) = (read(inputs), read(weight), read(gradient));
-        let (x, w, slopes) = (self.rows(x.values()?), w.values()?, slopes.values()?);
-        let slopes = Matrix::new(
-            slopes,
-            gradient.elem_count() / self.outputs.max(1),
-            self.outputs,
-        );
+        let (x, w) = (self.inputs(x.values()?), w.values()?);
+        let slopes = Matrix::new(slopes.values()?, self.rows, self.outputs);
         let product = |of: &Tensor, left, right| {
             if !of.track_op() {
                 return Ok(None);
@@ -152,8 +154,7 @@ impl CustomOp3 for Product {
             values(weight, weight_layout)?,
         );
         let shape = self.shape(inputs_layout);
-        let rows = shape.elem_count() / self.outputs.max(1);
-        let into = values(bias, bias_layout)?.repeat(rows);
+        let into = values(bias, bias_layout)?.repeat(self.rows);
         Ok((self.forward(into, x, w), shape))
     }
 

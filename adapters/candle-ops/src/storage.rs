@@ -1,6 +1,6 @@
 //! The values of tensors in host memory.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, DType, Error, Layout, Result, Storage, Tensor};
@@ -12,10 +12,7 @@ pub(crate) fn is_ours(tensor: &Tensor) -> bool {
 
 /// The values of an argument in a forward pass.
 pub(crate) fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
-    let (start, end) = layout
-        .contiguous_offsets()
-        .ok_or(Error::RequiresContiguous { op: OP })?;
-    Ok(&storage.as_slice::<f32>()?[start..end])
+    Ok(&storage.as_slice::<f32>()?[range(layout)?])
 }
 
 /// The values of a variable that is written.
@@ -23,17 +20,22 @@ pub(crate) fn values_mut<'a>(
     storage: &'a mut CpuStorage,
     layout: &Layout,
 ) -> Result<&'a mut [f32]> {
-    let (start, end) = layout
-        .contiguous_offsets()
-        .ok_or(Error::RequiresContiguous { op: OP })?;
     match storage {
-        CpuStorage::F32(values) => Ok(&mut values[start..end]),
+        CpuStorage::F32(values) => Ok(&mut values[range(layout)?]),
         other => Err(Error::UnexpectedDType {
             msg: OP,
             expected: DType::F32,
             got: other.dtype(),
         }),
     }
+}
+
+/// Where the values are. What has none may begin behind the end of its storage.
+fn range(layout: &Layout) -> Result<Range<usize>> {
+    let (start, end) = layout
+        .contiguous_offsets()
+        .ok_or(Error::RequiresContiguous { op: OP })?;
+    Ok(if start == end { 0..0 } else { start..end })
 }
 
 /// A tensor that is read in a backward pass.

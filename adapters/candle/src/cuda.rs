@@ -17,6 +17,7 @@ use meshwork_strategy::{
 };
 
 use crate::Error;
+use crate::gradient_hooks::refuse_unhooked;
 use crate::values::{Alias, Named, named, share};
 use hooks::Hooks;
 
@@ -143,7 +144,7 @@ impl CudaVars {
         self.put(&sums, gradients)
     }
 
-    /// Tensors with the values of the variables, as
+    /// Tensors with the values of the variables, for the next backward pass, as
     /// [`MirroredVars::hooked`](crate::MirroredVars::hooked) has them.
     ///
     /// # Errors
@@ -163,7 +164,9 @@ impl CudaVars {
     /// summed as soon as it is complete, while the GPU computes others.
     ///
     /// # Errors
-    /// [`Error::Strategy`], [`Error::Cuda`], [`Error::Candle`].
+    /// [`Error::Strategy`], [`Error::Cuda`], [`Error::Candle`]; [`Error::NotHooked`] and
+    /// [`Error::HookIsOld`] for a model that was not built from what `hooked` has given since the
+    /// last pass.
     #[track_caller]
     pub fn backward(
         &mut self,
@@ -175,6 +178,7 @@ impl CudaVars {
         let passed = loss.backward();
         self.hooks.close()?;
         let mut gradients = passed?;
+        refuse_unhooked(&self.specs(), &self.vars, &gradients)?;
         let sums = self.hooks.gradients().finish(replica)?;
         self.put(&sums, &mut gradients)?;
         Ok(gradients)

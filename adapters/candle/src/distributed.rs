@@ -89,7 +89,8 @@ impl<O: Optimizer> Distributed<O> {
         })
     }
 
-    /// Scales the gradients of a step down where the norm of all of them together is larger.
+    /// Scales the gradients of a step down where the norm of all of them together is larger. A norm
+    /// that is not above 0 is refused by the first step.
     #[must_use]
     #[doc(alias = "clip_grad_norm_")]
     pub fn with_max_norm(mut self, norm: f64) -> Self {
@@ -107,7 +108,7 @@ impl<O: Optimizer> Distributed<O> {
     /// The same operation checks that all copies of the model are equal, bit for bit.
     ///
     /// # Errors
-    /// [`Error::Strategy`], [`Error::Candle`].
+    /// [`Error::Strategy`], [`Error::Candle`], [`Error::MaxNorm`].
     #[track_caller]
     pub fn backward_step(&mut self, loss: &Tensor) -> Result<f32, Error> {
         let weight = 1.0 / self.workers() as f64;
@@ -147,7 +148,7 @@ impl<O: Optimizer> Distributed<O> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Strategy`], [`Error::Candle`].
+    /// [`Error::Strategy`], [`Error::Candle`], [`Error::MaxNorm`].
     ///
     /// [`Batch::weight`]: meshwork_strategy::Batch::weight
     #[track_caller]

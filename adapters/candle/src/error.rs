@@ -30,6 +30,26 @@ pub enum Error {
         /// The variable.
         name: String,
     },
+    /// A loss depends on a variable past the tensor that would catch its gradient.
+    #[error("the loss depends on variable {name} itself: build the model from hooked()")]
+    NotHooked {
+        /// The variable.
+        name: String,
+    },
+    /// A loss depends on a tensor of a variable that an earlier backward pass was to use.
+    #[error(
+        "the loss depends on variable {name} as it was before an earlier backward pass: call hooked() and build the model anew for each backward pass"
+    )]
+    HookIsOld {
+        /// The variable.
+        name: String,
+    },
+    /// Gradients cannot have the norm that is asked for.
+    #[error("gradients cannot be limited to a norm of {most}: give a number above 0")]
+    MaxNorm {
+        /// The norm.
+        most: f64,
+    },
     /// A GPU, or memory on it, is not what it was to be.
     #[cfg(feature = "cuda")]
     #[error(transparent)]

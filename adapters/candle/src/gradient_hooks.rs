@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use candle_core::{CpuStorage, CustomOp1, Layout, Shape, Tensor};
-use meshwork_strategy::GradientBuckets;
+use candle_core::backprop::GradStore;
+use candle_core::{CpuStorage, CustomOp1, Layout, Shape, Tensor, Var};
+use meshwork_strategy::{GradientBuckets, VariableSpec};
 
 use crate::Error;
 use crate::tensor::read_times;
@@ -18,6 +19,8 @@ struct BackwardPass {
     /// Only while a pass is under way.
     buckets: Option<GradientBuckets>,
     weight: f32,
+    /// How many passes were before it.
+    number: u64,
     /// Variables whose gradient has come.
     caught: Vec<bool>,
     /// Why the pass ends early.
@@ -27,16 +30,17 @@ struct BackwardPass {
 /// An identity that hands the gradient of one variable over.
 struct GradientHook {
     index: usize,
+    /// The number of the pass that it was made for: later ones have other values.
+    pass: u64,
     hooks: GradientHooks,
 }
 
 impl GradientHooks {
     /// A tensor that stands for variable number `index`: with its values, as a copy.
     pub(crate) fn hook(&self, index: usize, variable: &Tensor) -> candle_core::Result<Tensor> {
-        let hooks = self.clone();
-        variable
-            .contiguous()?
-            .apply_op1(GradientHook { index, hooks })
+        let (pass, hooks) = (self.pass().number, self.clone());
+        let hook = GradientHook { index, pass, hooks };
+        variable.contiguous()?.apply_op1(hook)
     }
 
     /// From here on gradients go into `buckets`, times `weight`.
@@ -52,6 +56,7 @@ impl GradientHooks {
     pub(crate) fn close(&self) -> Option<(GradientBuckets, Result<(), Error>)> {
         let mut pass = self.pass();
         let buckets = pass.buckets.take()?;
+        pass.number += 1;
         let failed = pass.failed.take();
         Some((buckets, failed.map_or(Ok(()), Err)))
     }
@@ -73,11 +78,31 @@ impl GradientHooks {
     }
 }
 
+/// Refuses gradients that came past the hooks, and are in no sum.
+pub(crate) fn refuse_unhooked(
+    specs: &[VariableSpec],
+    vars: &[Var],
+    gradients: &GradStore,
+) -> Result<(), Error> {
+    let mut all = specs.iter().zip(vars);
+    match all.find(|(_, var)| gradients.get(var).is_some()) {
+        Some((spec, _)) => Err(Error::NotHooked {
+            name: spec.name().to_owned(),
+        }),
+        None => Ok(()),
+    }
+}
+
 impl BackwardPass {
-    fn catch(&mut self, index: usize, gradient: &Tensor) -> Result<(), Error> {
+    fn catch(&mut self, hook: &GradientHook, gradient: &Tensor) -> Result<(), Error> {
         let Some(buckets) = &mut self.buckets else {
             return Ok(());
         };
+        let index = hook.index;
+        if hook.pass != self.number {
+            let name = buckets.specs()[index].name().to_owned();
+            return Err(Error::HookIsOld { name });
+        }
         let slot = buckets.gradient_mut(index)?;
         read_times(self.weight, gradient, slot)?;
         buckets.ready_inside(index)?;
@@ -113,7 +138,7 @@ impl CustomOp1 for GradientHook {
         if pass.buckets.is_none() {
             return Ok(Some(gradient.clone()));
         }
-        if let Err(error) = pass.catch(self.index, gradient) {
+        if let Err(error) = pass.catch(self, gradient) {
             let text = error.to_string();
             pass.failed = Some(error);
             return Err(candle_core::Error::Msg(text));

@@ -14,7 +14,7 @@ use meshwork_strategy::{
 };
 
 use crate::Error;
-use crate::gradient_hooks::GradientHooks;
+use crate::gradient_hooks::{GradientHooks, refuse_unhooked};
 use crate::tensor::{read_times, with_values, write};
 use crate::values::{Values, share};
 
@@ -265,9 +265,11 @@ impl MirroredVars {
         Ok(self.gradients.finish(replica)?)
     }
 
-    /// Tensors with the values of the variables, to build the model of one step from: their
-    /// gradients are reduced while [`backward`](Self::backward) still computes others. They are
-    /// copies, which costs the step one copy of all variables.
+    /// Tensors with the values of the variables, to build the model of one backward pass from:
+    /// their gradients are reduced while [`backward`](Self::backward) still computes others. They
+    /// are copies, which costs the pass one copy of all variables, and a later pass would still
+    /// compute with their values: call this and build the model anew for each. To accumulate, add
+    /// up the gradients of passes of candle's own, and [`all_reduce`](Self::all_reduce) the sums.
     ///
     /// # Errors
     /// [`Error::Candle`]
@@ -311,7 +313,8 @@ impl MirroredVars {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Strategy`], [`Error::Candle`].
+    /// [`Error::Strategy`], [`Error::Candle`]; [`Error::NotHooked`] and [`Error::HookIsOld`] for a
+    /// model that was not built from what `hooked` has given since the last pass.
     #[track_caller]
     pub fn backward(
         &mut self,
@@ -326,6 +329,7 @@ impl MirroredVars {
             caught?;
         }
         let mut gradients = passed?;
+        refuse_unhooked(self.specs(), &self.values.vars, &gradients)?;
         self.hooks.complete(&mut self.gradients)?;
         self.finish(replica, &mut gradients)?;
         Ok(gradients)
@@ -367,9 +371,12 @@ impl MirroredVars {
     /// which is the same on every worker.
     ///
     /// # Errors
-    /// [`Error::Candle`]
+    /// [`Error::Candle`], and [`Error::MaxNorm`] where `most` is not above 0.
     #[doc(alias = "clip_grad_norm_")]
     pub fn clip_norm(&self, gradients: &mut GradStore, most: f64) -> Result<f64, Error> {
+        if most.is_nan() || most <= 0.0 {
+            return Err(Error::MaxNorm { most });
+        }
         let square = |values: &[f32]| values.iter().map(|value| f64::from(*value).powi(2)).sum();
         let mut squares: f64 = 0.0;
         for gradient in self.values.vars.iter().filter_map(|var| gradients.get(var)) {

@@ -7,7 +7,9 @@ use super::wire::Told;
 use crate::Error;
 
 /// The output of a step, which the chief puts together from those of all workers, as if one process
-/// had had the whole batch: so metrics are those of all samples.
+/// had had the whole batch: so metrics are those of all samples. Shapes are equal on all workers,
+/// up to the number of rows: a batcher pads sequences to a fixed length, not to the longest of its
+/// batch.
 ///
 /// ```
 /// use burn_core::tensor::{Int, Tensor};
@@ -265,7 +267,8 @@ impl Joined {
                 self.samples += u64::from(samples);
             }
             Join::Rows => {
-                own.shape[0] += other.shape[0];
+                let rows = own.shape[0].checked_add(other.shape[0]);
+                own.shape[0] = rows.ok_or(Error::OutputForm { rank })?;
                 own.bytes.extend(other.bytes);
             }
         }

@@ -50,6 +50,8 @@ impl GatherOutput for RegressionOutput {
 }
 
 /// Its logits are sent whole: a row for each token of the vocabulary, for each token of the batch.
+/// Sequences have one length on all workers: the chief cannot pad them, as only metrics know by
+/// which token.
 impl GatherOutput for SequenceOutput {
     fn into_fields(self) -> Result<Vec<Field>, Error> {
         let mut fields = vec![

@@ -29,6 +29,7 @@ use crate::Error;
 use crate::testing::each;
 use seen::Seen;
 
+mod held_back;
 mod restarts;
 mod seen;
 mod survivors;
@@ -162,6 +163,8 @@ struct Job {
     valid: Items,
     batch: usize,
     shuffle: Option<u64>,
+    /// Whether a loader hands the largest items out first.
+    is_sorted: bool,
     epochs: usize,
     accumulation: Option<usize>,
     /// Numbers that the model makes of a sample.
@@ -223,6 +226,7 @@ impl Job {
             valid: items(100..100 + valid),
             batch: 4,
             shuffle: None,
+            is_sorted: false,
             epochs: 3,
             accumulation: None,
             outputs: 2,
@@ -320,6 +324,9 @@ impl Job {
     }
 
     fn loader(&self, items: &Items) -> Arc<dyn DataLoader<Points>> {
+        if self.is_sorted {
+            return held_back::largest_first(items.clone(), self.batch);
+        }
         let loader = DataLoaderBuilder::new(PointBatcher).batch_size(self.batch);
         match self.shuffle {
             Some(seed) => loader.shuffle(seed).build(items.clone()),

@@ -169,10 +169,11 @@ impl Reader<'_> {
         }
         let size = |_| usize::try_from(self.number()?).ok();
         let shape: Vec<usize> = (0..dimensions).map(size).collect::<Option<_>>()?;
-        let elements = shape
-            .iter()
-            .try_fold(1_usize, |all, size| all.checked_mul(*size))?;
-        let bytes = self.take(elements.checked_mul(element.bytes())?)?.to_vec();
+        // A size of 0 must not hide others that are too large.
+        let mut sizes = shape.iter().map(|size| *size.max(&1));
+        let most = sizes.try_fold(element.bytes(), usize::checked_mul)?;
+        let len = if shape.contains(&0) { 0 } else { most };
+        let bytes = self.take(len)?.to_vec();
         Some(Field {
             join,
             element,
@@ -200,6 +201,9 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use burn_core::tensor::Device;
+
+    use super::super::fields::Fields;
     use super::*;
 
     fn told() -> Told {
@@ -269,5 +273,31 @@ mod tests {
         let mut huge = bytes.clone();
         huge[20..28].fill(0xff);
         Told::parse(&huge, Rank::CHIEF).unwrap_err();
+    }
+
+    #[test]
+    fn a_size_of_0_hides_none_that_is_too_large() {
+        let of = |shape: [usize; 2]| {
+            let shape = shape.to_vec();
+            let (join, element, bytes) = (Join::Rows, Element::Float, Vec::new());
+            let field = Field {
+                join,
+                element,
+                shape,
+                bytes,
+            };
+            let fields = vec![field];
+            let told = Told { fields, ..told() };
+            Told::parse(&told.to_bytes(), Rank::CHIEF)
+        };
+        for shape in [[1 << 63, 0], [0, usize::MAX], [usize::MAX / 4 + 1, 0]] {
+            let error = of(shape).unwrap_err();
+            assert!(matches!(error, Error::OutputForm { .. }), "{error}");
+        }
+        // As many rows as there can be, of several workers.
+        let all = vec![of([usize::MAX / 4, 0]).unwrap(); 5];
+        let error = Fields::join(all, &Device::flex()).unwrap_err();
+        let of_rank = matches!(error, Error::OutputForm { rank } if rank == Rank::new(4));
+        assert!(of_rank, "{error}");
     }
 }

@@ -372,6 +372,34 @@ fn what_is_not_trained_may_differ() {
 }
 
 #[test]
+fn running_means_are_those_of_the_last_update() {
+    each(2, |mut strategy, own| {
+        let (mut mirrored, network) =
+            MirroredParams::new(&mut strategy, Network::new(own)).unwrap();
+        let update = |network: &Network, mean: f32| {
+            let mean = Tensor::from_data([mean; 2], &Device::flex().autodiff());
+            network.mean.update(mean);
+        };
+        // As a batch reads it, and a measurement.
+        let means = |network: &Network| {
+            let next = values(network.mean.value_sync());
+            assert_eq!(values(network.valid().mean.value()), next);
+            next
+        };
+        update(&network, own + 1.0);
+        let network = mirrored.broadcast_buffers(&mut strategy, network).unwrap();
+        assert_eq!(means(&network), [1.0; 2]);
+        update(&network, own + 3.0);
+        let snapshot = Snapshot::new(1, Cursor::start());
+        let snapshot = mirrored.save(&network, snapshot).unwrap();
+        update(&network, 7.0);
+        let network = mirrored.restore(network, &snapshot).unwrap();
+        assert_eq!(means(&network), [own + 3.0; 2]);
+        strategy.leave().unwrap();
+    });
+}
+
+#[test]
 fn parameters_of_another_type_are_refused_by_name() {
     let mut network = Network::new(0.0);
     let device = Device::flex().autodiff();

@@ -19,6 +19,8 @@ pub(super) struct Hooks {
 #[derive(Debug, Default)]
 struct Pass {
     is_open: bool,
+    /// How many passes were before it.
+    number: u64,
     /// Why the pass ends early.
     failed: Option<Error>,
 }
@@ -26,6 +28,8 @@ struct Pass {
 /// An identity that hands the gradient of one variable over.
 struct Hook {
     index: usize,
+    /// The number of the pass that it was made for: later ones have other values.
+    pass: u64,
     hooks: Hooks,
 }
 
@@ -46,23 +50,24 @@ impl Hooks {
 
     /// A tensor that stands for variable number `index`: with its values, as a copy.
     pub(super) fn hook(&self, index: usize, variable: &Tensor) -> candle_core::Result<Tensor> {
-        let hooks = self.clone();
-        variable.contiguous()?.apply_op1(Hook { index, hooks })
+        let (pass, hooks) = (self.pass().number, self.clone());
+        let hook = Hook { index, pass, hooks };
+        variable.contiguous()?.apply_op1(hook)
     }
 
     /// From here on gradients are caught, and multiplied by `weight`.
     pub(super) fn open(&self, weight: f32) {
         self.gradients().begin(weight);
-        let (is_open, failed) = (true, None);
-        *self.pass() = Pass { is_open, failed };
+        let mut pass = self.pass();
+        (pass.is_open, pass.failed) = (true, None);
     }
 
     /// Lets gradients through again, and says what went wrong.
     pub(super) fn close(&self) -> Result<(), Error> {
-        match std::mem::take(&mut *self.pass()).failed {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        let mut pass = self.pass();
+        pass.is_open = false;
+        pass.number += 1;
+        pass.failed.take().map_or(Ok(()), Err)
     }
 
     fn pass(&self) -> MutexGuard<'_, Pass> {
@@ -72,8 +77,12 @@ impl Hooks {
 
 impl Hook {
     fn catch(&self, gradient: &Tensor) -> Result<(), Error> {
-        let flat = gradient.flatten_all()?;
-        self.hooks.gradients().ready(self.index, flat)
+        let mut gradients = self.hooks.gradients();
+        if self.pass != self.hooks.pass().number {
+            let name = gradients.specs()[self.index].name().to_owned();
+            return Err(Error::HookIsOld { name });
+        }
+        gradients.ready(self.index, gradient.flatten_all()?)
     }
 }
 

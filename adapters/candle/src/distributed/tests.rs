@@ -208,6 +208,21 @@ fn a_small_norm_is_left_alone_and_a_large_one_becomes_what_was_asked_for() {
 }
 
 #[test]
+fn a_norm_that_is_not_above_0_is_refused() {
+    for most in [-1.0, 0.0, f64::NAN] {
+        let (vars, layer) = layer(0);
+        let strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+        let optimizer = SGD::new(vars.all_vars(), 0.1).unwrap();
+        let optimizer = Distributed::with_strategy(strategy, optimizer, &vars).unwrap();
+        let (mut optimizer, before) = (optimizer.with_max_norm(most), values(&vars));
+        let error = optimizer.backward_step(&loss(&layer, 0, 0..4)).unwrap_err();
+        let number = format!("to a norm of {most}:");
+        assert!(error.to_string().contains(&number), "{error}");
+        assert_eq!(values(&vars), before);
+    }
+}
+
+#[test]
 fn workers_whose_models_differ_are_told_apart() {
     let errors = each(3, |strategy| {
         let vars = VarMap::new();

@@ -5,7 +5,7 @@ mod low_rank;
 
 use candle_core::Device;
 use candle_nn::{Init, Optimizer, SGD};
-use meshwork_strategy::{CommunicationOptions, Cursor};
+use meshwork_strategy::{CommunicationOptions, Cursor, Rank};
 
 use super::*;
 use crate::testing::each;
@@ -178,6 +178,63 @@ fn hooks_let_gradients_through_outside_of_a_step() {
         gradient.flatten_all().unwrap().to_vec1::<f32>().unwrap(),
         [4.0; 6]
     );
+}
+
+#[test]
+fn a_loss_past_the_hooks_is_refused_by_name_on_all_workers() {
+    let errors = each(2, |mut strategy| {
+        let (model, is_chief) = (model(0.5), strategy.is_chief());
+        let mut mirrored = MirroredVars::new(&mut strategy, &model).unwrap();
+        let step = strategy.run(|replica| {
+            let m = match is_chief {
+                true => mirrored.hooked()?.get((2, 3), "m")?,
+                false => var(&model, "m").into_inner(),
+            };
+            mirrored.backward(replica, &m.sqr()?.sum_all()?, 0.5)
+        });
+        step.map(drop).unwrap_err()
+    });
+    let Error::Strategy(chiefs) = &errors[0] else {
+        panic!("{errors:?}");
+    };
+    assert_eq!(chiefs.rank_at_fault(), Some(Rank::new(1)), "{chiefs}");
+    let is_named = matches!(&errors[1], Error::NotHooked { name } if name == "m");
+    assert!(is_named, "{errors:?}");
+}
+
+#[test]
+fn a_model_of_an_earlier_step_is_refused_by_name() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let model = model(0.5);
+    let mut mirrored = MirroredVars::new(&mut strategy, &model).unwrap();
+    let a = mirrored.hooked().unwrap().get((2, 3), "a").unwrap();
+    let mut step = || {
+        // What is built by several calls before a pass is of one step.
+        let m = mirrored.hooked().unwrap().get((2, 3), "m").unwrap();
+        let loss = (&a * m).unwrap().sum_all().unwrap();
+        let made = strategy.run(|replica| mirrored.backward(replica, &loss, 1.0));
+        made.map(drop)
+    };
+    step().unwrap();
+    let error = step().unwrap_err();
+    let is_named = matches!(&error, Error::HookIsOld { name } if name == "a");
+    assert!(is_named, "{error}");
+}
+
+#[test]
+fn a_second_pass_of_one_model_is_told_to_build_it_anew_for_each() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let mut mirrored = MirroredVars::new(&mut strategy, &model(0.5)).unwrap();
+    let m = mirrored.hooked().unwrap().get((2, 3), "m").unwrap();
+    let loss = m.sqr().unwrap().sum_all().unwrap();
+    let mut pass = || {
+        let made = strategy.run(|replica| mirrored.backward(replica, &loss, 1.0));
+        made.map(drop)
+    };
+    pass().unwrap();
+    let told = pass().unwrap_err().to_string();
+    let remedy = "call hooked() and build the model anew for each backward pass";
+    assert!(told.ends_with(remedy), "{told}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn_core::data::dataloader::{DataLoader, DataLoaderIterator};
+use burn_core::data::dataset::DatasetError;
 use burn_core::tensor::Device;
 use meshwork_strategy::Rank;
 
@@ -161,6 +162,7 @@ impl<'a, I> Feed<'a, I> {
         *begun = self.cuts.passes;
         Reader {
             iterator: loader.iter(),
+            next: None,
             read: 0,
             items: 0,
             has_ended: false,
@@ -171,6 +173,8 @@ impl<'a, I> Feed<'a, I> {
 
 struct Reader<'a, I> {
     iterator: Box<dyn DataLoaderIterator<I> + 'a>,
+    /// Was read to learn whether there is one.
+    next: Option<Result<I, DatasetError>>,
     /// Batches, and items in them.
     read: usize,
     items: usize,
@@ -203,10 +207,16 @@ impl<I> Reader<'_, I> {
         };
         let mut item = None;
         if !self.has_ended {
-            item = self.iterator.next().transpose().map_err(Error::Dataset)?;
+            let next = self.next.take().or_else(|| self.iterator.next());
+            item = next.transpose().map_err(Error::Dataset)?;
         }
         self.has_ended = item.is_none();
         let progress = self.iterator.progress();
+        if item.is_some() && progress.is_completed() {
+            // Of items that were read, a strategy may hold several batches back.
+            self.next = self.iterator.next();
+            self.has_ended = self.next.is_none();
+        }
         let before = std::mem::replace(&mut self.items, progress.items_processed);
         let samples = match &item {
             // A loader that counted nothing for a batch would end the epoch with it.
@@ -218,7 +228,7 @@ impl<I> Reader<'_, I> {
         };
         self.read += usize::from(item.is_some());
         Ok(Taken {
-            is_last: item.is_none() || progress.is_completed(),
+            is_last: self.has_ended,
             item,
             place,
             samples,

@@ -113,7 +113,8 @@ impl State {
     }
 
     fn of_words(words: &[u64], steps: u64) -> Option<(Self, [Cuts; 2])> {
-        let number = |word: &u64| usize::try_from(*word).ok();
+        // What another worker says is counted on from, and told in 32 bits.
+        let number = |word: &u64| usize::try_from(*word).ok().filter(|word| *word <= FAR);
         let (head, mut rest) = words.split_first_chunk::<4>()?;
         let mut list = || {
             let (len, behind) = rest.split_first()?;
@@ -125,7 +126,7 @@ impl State {
         let mut cuts = || {
             let ((parts, _), (passes, is_over)) = (list()?, list()?);
             let [passes] = passes.try_into().ok()?;
-            let is_cut = parts.iter().all(|parts| *parts > 0);
+            let is_cut = parts.iter().all(|parts| (1..=MOST_PARTS).contains(parts));
             is_cut.then_some((Cuts { parts, passes }, is_over))
         };
         let ((train, _), (valid, mut is_over)) = (cuts()?, cuts()?);
@@ -136,15 +137,22 @@ impl State {
             is_over = last;
         }
         let [epoch, stage, samples, batches] = head;
+        let stage = *STAGES.get(number(stage)?)?;
+        let most = match stage {
+            Stage::Train => *train.parts.last()?,
+            Stage::Validate => *valid.parts.last()?,
+            Stage::Begin | Stage::Settle | Stage::End | Stage::Done => MOST_PARTS,
+        };
+        let is_sane = parts.len() <= most && steps.max(*samples) <= u64::MAX / 2;
         let state = Self {
             steps,
             epoch: number(epoch)?,
-            stage: *STAGES.get(number(stage)?)?,
+            stage,
             samples: *samples,
             batches: number(batches)?,
             deal: Deal::of(parts),
         };
-        Some((state, [train, valid]))
+        is_sane.then_some((state, [train, valid]))
     }
 
     pub(super) fn save(&self, cuts: [&Cuts; 2], snapshot: Snapshot) -> Result<Snapshot, Error> {
@@ -255,6 +263,12 @@ impl CheckpointingStrategy for Always {
     }
 }
 
+/// Parts of the data, as many as a group has ranks.
+const MOST_PARTS: usize = 4096;
+
+/// A number of batches that no epoch has, and behind which some still fit in 32 bits.
+const FAR: usize = u32::MAX as usize / 2;
+
 const STATE: &str = "burn.learner.state";
 const OPTIMIZER: &str = "burn.learner.optimizer";
 const SCHEDULER: &str = "burn.learner.scheduler";
@@ -281,10 +295,16 @@ mod tests {
         assert_eq!(read_cuts, cuts);
         assert_eq!((read.stage, &read.deal), (state.stage, &state.deal));
         assert_eq!(read.to_words([&cuts[0], &cuts[1]]), words);
-        // Into no parts at all.
-        let mut uncut = words.clone();
-        uncut[5] = 0;
-        assert!(State::of_words(&uncut, 0).is_none());
+        // Into no parts at all, more than there can be, and fewer than are dealt; and numbers that
+        // none comes to: of passes, samples and batches.
+        let parts = [(5, 0), (5, 4097), (5, 1 << 62), (10, 1)];
+        let far = [(8, 1 << 62), (2, u64::MAX), (3, u64::MAX), (14, 1 << 32)];
+        for (place, word) in parts.into_iter().chain(far) {
+            let mut changed = words.clone();
+            changed[place] = word;
+            assert!(State::of_words(&changed, 0).is_none(), "{place}: {word}");
+        }
+        assert!(State::of_words(&words, u64::MAX).is_none());
         for len in 0..words.len() {
             let cut = State::of_words(&words[..len], 0);
             assert!(cut.is_none_or(|(cut, _)| cut.deal.parts.len() < 2), "{len}");

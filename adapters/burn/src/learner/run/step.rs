@@ -109,6 +109,30 @@ mod tests {
     }
 
     #[test]
+    fn sequences_of_other_lengths_are_told_with_what_helps() {
+        let told = |tokens: usize| {
+            let device = Device::flex();
+            let output = SequenceOutput {
+                loss: Tensor::from_data([0.5], &device),
+                logits: Tensor::zeros([1, tokens, 2], &device),
+                targets: Tensor::zeros([1, tokens], &device),
+                predictions: None,
+            };
+            Told {
+                samples: 1,
+                state: State::More,
+                place: None,
+                fields: output.into_fields().unwrap(),
+            }
+        };
+        let joined = Fields::join(vec![told(2), told(3)], &Device::flex());
+        let error = joined.unwrap_err().to_string();
+        for part in ["rank 1", "[1, 3, 2]", "[1, 2, 2]", "so pad sequences"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
     fn a_metric_that_only_one_worker_has_is_named_on_all() {
         let errors = each(3, |mut strategy| {
             let rank = strategy.rank();

@@ -118,8 +118,9 @@ impl<M: LearnerModel> Teller<M> {
     }
 }
 
-/// How far all workers are in an epoch.
+/// How far all workers are in an epoch, and no further than its end: a batch that nothing was read
+/// for, as a strategy had held it back, counts as one more sample.
 pub(super) fn progress(samples: u64, items: usize) -> Progress {
-    let samples = usize::try_from(samples).expect("data loaders count in usize");
+    let samples = usize::try_from(samples).map_or(items, |samples| samples.min(items));
     Progress::new(samples, items, Some("items".to_owned()))
 }

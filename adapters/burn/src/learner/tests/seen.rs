@@ -1,5 +1,6 @@
 //! A metric that remembers which items were in the outputs of an epoch.
 
+use burn_core::data::dataloader::Progress;
 use burn_core::tensor::TensorReadError;
 use burn_train::metric::{Adaptor, Metric, MetricMetadata, MetricName, SerializedEntry};
 
@@ -43,8 +44,14 @@ impl Metric for Seen {
     fn update(
         &mut self,
         targets: &Targets,
-        _: &MetricMetadata,
+        of: &MetricMetadata,
     ) -> Result<SerializedEntry, TensorReadError> {
+        let Progress {
+            items_processed,
+            items_total,
+            ..
+        } = of.progress;
+        assert!(items_processed <= items_total, "{:?}", of.progress);
         let mut epochs = self.epochs.lock().unwrap();
         let targets = targets.0.to_data().try_into_vec::<f32>().unwrap();
         let items = targets.as_chunks::<2>().0.iter().map(|of| item_of(*of));
