@@ -17,8 +17,8 @@ pub(super) fn counted(pairs: &str) -> Option<Vec<String>> {
     };
     let mut hosts = Vec::new();
     for [host, slots] in pairs {
-        let slots = slots.parse().ok()?;
-        if hosts.len() + slots > MOST_TASKS as usize {
+        let slots: usize = slots.parse().ok()?;
+        if slots > MOST_TASKS as usize - hosts.len() {
             return None;
         }
         hosts.extend(std::iter::repeat_n((*host).to_owned(), slots));
@@ -72,7 +72,14 @@ mod tests {
     #[test]
     fn counts_are_pairs() {
         assert_eq!(counted("a 2 b 1").unwrap(), ["a", "a", "b"]);
-        for wrong in ["a", "a 2 b", "a b", "a -1", "a 65536 b 1"] {
+        for wrong in [
+            "a",
+            "a 2 b",
+            "a b",
+            "a -1",
+            "a 65536 b 1",
+            "a 1 b 18446744073709551615",
+        ] {
             assert_eq!(counted(wrong), None, "{wrong}");
         }
     }

@@ -12,7 +12,7 @@ use crate::error::{HostListProblem, LONGEST_RANGE, MOST_HOSTS};
 /// Of several brackets the last varies fastest, then the first, then the second, and so on.
 /// Refused is what Slurm refuses (text after the last bracket, empty, descending or huge ranges),
 /// and what it takes but nobody can mean: brackets without their counterpart, blanks and signs in
-/// brackets, `[1-]`, numbers that do not fit 64 bits.
+/// brackets, `[1-]`, numbers that do not fit 64 bits or have more than 20 digits.
 ///
 /// ```
 /// use meshwork_cluster_resolver::slurm::hosts;
@@ -57,19 +57,13 @@ fn items(list: &str) -> Result<Vec<&str>, HostListProblem> {
 }
 
 fn expand(item: &str, hosts: &mut Vec<String>) -> Result<(), HostListProblem> {
-    let (parts, rest) = brackets(item)?;
+    let (parts, rest) = brackets(item, MOST_HOSTS - hosts.len())?;
     if parts.is_empty() {
         return push(hosts, rest.to_owned());
     }
     if !rest.is_empty() {
         let text = rest.to_owned();
         return Err(HostListProblem::AfterBracket { text });
-    }
-    let mut choices = parts.iter().map(|part| part.numbers.len());
-    let total = choices.try_fold(1, usize::checked_mul);
-    let room = MOST_HOSTS - hosts.len();
-    if total.is_none_or(|total| total > room) {
-        return Err(HostListProblem::TooManyHosts);
     }
     let mut digits = vec![0; parts.len()];
     loop {
@@ -111,15 +105,21 @@ struct Part<'a> {
     numbers: Vec<String>,
 }
 
-/// Cuts at the brackets, which are balanced; also the text after the last one.
-fn brackets(item: &str) -> Result<(Vec<Part<'_>>, &str), HostListProblem> {
+/// Cuts at the brackets, which are balanced, and stand for hosts that fit the room; also the text
+/// after the last one.
+fn brackets(item: &str, mut room: usize) -> Result<(Vec<Part<'_>>, &str), HostListProblem> {
     let (mut parts, mut rest) = (Vec::new(), item);
     while let Some((prefix, after)) = rest.split_once('[') {
         let (inside, after) = after.split_once(']').ok_or(HostListProblem::Unclosed)?;
         let mut numbers = Vec::new();
         for range in inside.split(',') {
             numbers.extend(numbers_in(range)?);
+            if numbers.len() > room {
+                return Err(HostListProblem::TooManyHosts);
+            }
         }
+        // A bracket has one number at least.
+        room /= numbers.len();
         parts.push(Part { prefix, numbers });
         rest = after;
     }
@@ -132,6 +132,9 @@ fn numbers_in(range: &str) -> Result<impl Iterator<Item = String>, HostListProbl
     };
     let (low, high) = range.split_once('-').unwrap_or((range, range));
     let width = low.len();
+    if width.max(high.len()) > MOST_DIGITS {
+        return Err(wrong());
+    }
     let (low, high) = (digits::<u64>(low), digits::<u64>(high));
     let (low, high) = low.zip(high).ok_or_else(wrong)?;
     match high.checked_sub(low) {
@@ -142,6 +145,9 @@ fn numbers_in(range: &str) -> Result<impl Iterator<Item = String>, HostListProbl
         Some(_) => Ok((low..=high).map(move |number| format!("{number:0width$}"))),
     }
 }
+
+/// Digits of a number, zeros before it among them: those of the largest of 64 bits.
+const MOST_DIGITS: usize = 20;
 
 #[cfg(test)]
 mod tests;

@@ -87,8 +87,13 @@ pub(super) fn by_host_file(
     let index: BTreeMap<&str, usize> = nodes.iter().map(String::as_str).zip(0..).collect();
     let mut ranks = Vec::new();
     for line in text.lines() {
+        // A file may list more hosts than the step has tasks: the first ones count.
+        let missing = wanted - ranks.len();
+        if missing == 0 {
+            break;
+        }
         let line = line.split('#').next().unwrap_or_default().trim();
-        for host in hosts_of_line(line, path)? {
+        for host in hosts_of_line(line, path)?.iter().take(missing) {
             let node = index.get(host.as_str());
             let stale = || SlurmError::HostFileStale {
                 path: path.to_owned(),
@@ -99,8 +104,6 @@ pub(super) fn by_host_file(
             ranks.push(*node.ok_or_else(stale)?);
         }
     }
-    // A file may list more hosts than the step has tasks: the first ones count.
-    ranks.truncate(wanted);
     let mut tally = vec![0_u32; nodes.len()];
     for &node in &ranks {
         tally[node] += 1;
@@ -195,6 +198,15 @@ mod tests {
             expected
         );
         assert_eq!(read("n[3,1]\nn1 n2\nn1"), expected);
+    }
+
+    #[test]
+    fn what_a_host_file_lists_beyond_the_tasks_is_not_read() {
+        for rest in ["n2\nn3\n", "n2,n3\n", "n2\nn[1\n"] {
+            let text = format!("n1\n{rest}");
+            let read = by_host_file(&text, Path::new("hosts"), &names(2), &[1, 1]);
+            assert_eq!(read, Ok(vec![0, 1]), "{rest}");
+        }
     }
 
     #[test]

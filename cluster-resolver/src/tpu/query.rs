@@ -72,8 +72,7 @@ impl TpuResolver {
                         workers.push(address);
                     }
                 }
-                let cores = nodes.iter().map(TpuNode::cores);
-                (workers, cores.sum::<Option<u32>>())
+                (workers, cores_of(&nodes))
             }
         };
         let accelerators = match cores {
@@ -256,6 +255,12 @@ fn local(evidence: &mut Explanation) -> Accelerators {
     let origin = Origin::file("/sys/bus/pci/devices");
     evidence.read(Question::Accelerators, origin, format!("{cores} TPU cores"));
     Accelerators::from([(TPU.to_owned(), cores)])
+}
+
+/// The cores of all nodes, if each tells its own, and a number holds the sum.
+fn cores_of(nodes: &[TpuNode]) -> Option<u32> {
+    let mut cores = nodes.iter().map(TpuNode::cores);
+    cores.try_fold(0_u32, |sum, cores| sum.checked_add(cores?))
 }
 
 /// The base URL of this version of the API.
@@ -468,6 +473,20 @@ mod tests {
         assert_eq!(resolver("node").task_id(), Ok(Some(1)));
         let error = resolver("queuedResources/q").task_id().unwrap_err();
         assert!(matches!(error, Error::Service(_)), "{error}");
+    }
+
+    #[test]
+    fn cores_are_summed_if_all_are_known_and_can_be_counted() {
+        let cores = |types: &[&str]| {
+            let nodes = types.iter().map(|name| {
+                let answer = json!({"acceleratorType": name});
+                TpuNode::read("http://tpu/n", "n", answer).unwrap()
+            });
+            cores_of(&nodes.collect::<Vec<_>>())
+        };
+        assert_eq!(cores(&["v4-8", "v4-16"]), Some(24));
+        assert_eq!(cores(&["v4-8", "unknown"]), None);
+        assert_eq!(cores(&["v4-4294967295", "v4-1"]), None);
     }
 
     fn nodes(spec: Value) -> Result<Vec<String>, ServiceError> {

@@ -76,6 +76,32 @@ fn lists_have_a_limit_that_costs_no_memory_to_find() {
     check_refused("n[0-1][1-65536],m", &HostListProblem::TooManyHosts);
 }
 
+#[test]
+fn a_number_has_a_limit_of_digits() {
+    let (most, more) = ("0".repeat(20), "0".repeat(21));
+    check(&format!("n[{most}]"), &[&format!("n{most}")]);
+    let ranges = [
+        more.clone(),
+        format!("0-{more}"),
+        format!("{more}-1"),
+        "0".repeat(70_000),
+    ];
+    for range in ranges {
+        let list = format!("n[{range}]");
+        assert_eq!(hosts(&list), Err(HostListProblem::Range { range }));
+    }
+}
+
+#[test]
+fn too_many_hosts_are_refused_before_what_follows_is_read() {
+    check_refused(
+        "n[0-65535,0-65535,0-65535,x]",
+        &HostListProblem::TooManyHosts,
+    );
+    check_refused("n[0-65535][0-1][0-1][x]", &HostListProblem::TooManyHosts);
+    check_refused("n[1-65536],m[0-65535,0][x]", &HostListProblem::TooManyHosts);
+}
+
 /// One bracket as values with the text that stands for them.
 fn any_bracket() -> impl Strategy<Value = (String, Vec<String>)> {
     let range = (0_u64..30, 0_u64..4, 1_usize..4).prop_map(|(low, more, width)| {
