@@ -50,6 +50,8 @@ pub struct GradientBuckets {
     specs: Vec<VariableSpec>,
     /// Where each variable's gradient is.
     places: Vec<(usize, Range<usize>)>,
+    /// Whose gradient is ready.
+    is_ready: Vec<bool>,
     buckets: Vec<Bucket>,
     extra: usize,
     /// Buckets that are under way or done.
@@ -84,6 +86,7 @@ impl GradientBuckets {
         let Room { places, buckets } = Room::of(strategy, specs, extra)?;
         Ok(Self {
             specs: specs.to_vec(),
+            is_ready: vec![false; places.len()],
             places,
             buckets,
             extra,
@@ -117,6 +120,7 @@ impl GradientBuckets {
         }
         *self = Self {
             specs: std::mem::take(&mut self.specs),
+            is_ready: vec![false; places.len()],
             places,
             buckets,
             extra,
@@ -340,12 +344,11 @@ impl GradientBuckets {
     /// When there is no such variable.
     #[track_caller]
     pub fn ready_inside(&mut self, index: usize) -> Result<(), Error> {
-        let bucket = &mut self.buckets[self.places[index].0];
-        let Some(missing) = bucket.missing.checked_sub(1) else {
+        if std::mem::replace(&mut self.is_ready[index], true) {
             let name = self.specs[index].name().to_owned();
             return Err(Error::GradientTwice { name });
-        };
-        bucket.missing = missing;
+        }
+        self.buckets[self.places[index].0].missing -= 1;
         // The last bucket waits for the extra numbers.
         while matches!(self.form, Form::F32)
             && self.started + 1 < self.buckets.len()
@@ -400,6 +403,7 @@ impl GradientBuckets {
                 operation.wait()?;
             }
         }
+        self.is_ready.fill(false);
         self.started = 0;
         Ok(())
     }

@@ -122,6 +122,7 @@ impl CommunicationOptions {
         }
         if other.timeouts != default.timeouts {
             self.timeouts = other.timeouts;
+            self.operation = None;
         }
         if other.bytes_per_bucket != default.bytes_per_bucket {
             self.bytes_per_bucket = other.bytes_per_bucket;
@@ -180,6 +181,18 @@ impl CommunicationOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_that_are_merged_in_replace_an_operation_timeout_that_was_given_by_itself() {
+        let five = Duration::from_secs(5);
+        let job = CommunicationOptions::new().with_operation_timeout(five);
+        let timeouts = Timeouts::default().with_operation(Duration::from_secs(60));
+        let call = CommunicationOptions::new().with_timeouts(timeouts);
+        assert_eq!(job.merge(call).timeouts(), timeouts);
+        assert_eq!(call.merge(job).timeouts(), timeouts.with_operation(five));
+        let both = call.with_operation_timeout(five);
+        assert_eq!(job.merge(both).timeouts(), both.timeouts());
+    }
 
     #[test]
     fn implementations_have_tensorflows_names_in_any_case_and_others_are_refused() {

@@ -204,6 +204,32 @@ fn what_is_under_way_is_not_touched_and_nothing_is_ready_twice() {
 }
 
 #[test]
+fn a_gradient_that_is_ready_twice_does_not_stand_for_another_of_its_bucket() {
+    let specs = specs(&[1, 1, 1]);
+    each(1, 4, |mut strategy| {
+        let mut gradients = GradientBuckets::new(&mut strategy, &specs, 0).unwrap();
+        assert_eq!(gradients.buckets(), 2);
+        for _ in 0..2 {
+            strategy
+                .run(|replica| {
+                    gradients.ready(replica, 2)?;
+                    let name = "v2".to_owned();
+                    assert_eq!(
+                        gradients.ready(replica, 2),
+                        Err(Error::GradientTwice { name })
+                    );
+                    // Nothing is under way.
+                    gradients.gradient_mut(1)?.fill(1.0);
+                    gradients.ready(replica, 1)?;
+                    gradients.finish(replica)
+                })
+                .unwrap();
+        }
+        strategy.leave().unwrap();
+    });
+}
+
+#[test]
 fn gradients_that_are_no_numbers_reach_every_worker() {
     let specs = specs(&[2]);
     each(2, 0, |mut strategy| {
