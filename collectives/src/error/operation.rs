@@ -242,10 +242,10 @@ pub enum OperationError {
         "a blocking call was made in asynchronous code: start the operation and await it, as by start_all_reduce, or make the call on a thread of its own, by std::thread::spawn"
     )]
     InsideAsync,
-    /// Operations that were started waited for others behind them in line, or called
-    /// [`shrink`](crate::Group::shrink) or [`grow`](crate::Group::grow).
+    /// Operations that were started waited for others behind them in line, or made a call of the
+    /// group that they are given by which others start, or its members change.
     #[error(
-        "operations that were started cannot wait for others behind them, or change who is in the group: call wait, shrink and grow outside of them, on the group itself"
+        "the call was made inside of operations that were started, which would wait for themselves: wait, shrink, grow and start others outside of them, on the group itself, or start others by Operations::start"
     )]
     InsideOperations,
     /// A communicator of devices was made for members that have changed since.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle, ThreadId};
 
-use tokio::sync::oneshot::{self, error::RecvError};
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::{Group, no_thread};
 use crate::session::outside_async;
@@ -106,7 +106,7 @@ impl<B> Pending<B> {
         let first = Pin::new(&mut self).poll(&mut Context::from_waker(Waker::noop()));
         match first {
             Poll::Ready(done) => done,
-            Poll::Pending => told(self.done.blocking_recv()),
+            Poll::Pending => told(self.done.blocking_recv().ok()),
         }
     }
 }
@@ -117,17 +117,20 @@ impl<B> Future for Pending<B> {
     type Output = Result<B, OperationError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match Pin::new(&mut self.done).poll(context) {
-            Poll::Pending if self.line.is_own_thread() => {
-                Poll::Ready(Err(OperationError::InsideOperations))
-            }
-            done => done.map(told),
+        if !self.line.is_own_thread() {
+            let done = Pin::new(&mut self.done).poll(context);
+            return done.map(|done| told(done.ok()));
         }
+        // `poll` is pending, too, where the task has used up its turns.
+        Poll::Ready(match self.done.try_recv() {
+            Err(TryRecvError::Empty) => Err(OperationError::InsideOperations),
+            done => told(done.ok()),
+        })
     }
 }
 
-fn told<B>(done: Result<Done<B>, RecvError>) -> Result<B, OperationError> {
-    let (buffer, done) = done.map_err(|_| gone())?;
+fn told<B>(done: Option<Done<B>>) -> Result<B, OperationError> {
+    let (buffer, done) = done.ok_or_else(gone)?;
     done.map(|()| buffer)
 }
 
@@ -157,8 +160,10 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// [`OperationError::System`] when no thread can be started. What `operations` returns is told
-    /// by [`Pending::wait`]; if it panics, the group ends with [`OperationError::Aborted`].
+    /// [`OperationError::System`] when no thread can be started;
+    /// [`OperationError::InsideOperations`] on the group that operations are called with. What
+    /// `operations` returns is told by [`Pending::wait`]; if it panics, the group ends with
+    /// [`OperationError::Aborted`].
     pub fn start_operations<B: Send + 'static>(
         &mut self,
         buffers: B,
@@ -167,10 +172,11 @@ impl Group {
         Ok(self.operations()?.start(buffers, operations))
     }
 
-    /// Where operations of this group are started without it.
+    /// Where operations of this group are started without it, such as by other operations.
     ///
     /// # Errors
-    /// [`OperationError::System`] when no thread can be started.
+    /// [`OperationError::System`] and [`OperationError::InsideOperations`], as of
+    /// [`start_operations`](Self::start_operations).
     pub fn operations(&mut self) -> Result<Operations, OperationError> {
         let line = self.line()?;
         Ok(Operations { line })
@@ -178,6 +184,10 @@ impl Group {
 
     /// The line of operations that go on by themselves, and somebody who carries them out.
     fn line(&mut self) -> Result<Arc<Line>, OperationError> {
+        // In a line of their own they could wait for what waits for them in this one.
+        if self.is_workers {
+            return Err(OperationError::InsideOperations);
+        }
         let worker = match &self.worker {
             Some(worker) => worker,
             None => self.worker.insert(Worker::start(self.for_worker())?),

@@ -30,7 +30,8 @@ impl Group {
     ///
     /// # Errors
     /// [`OperationError::Unsupported`] for an op that `T` does not have, [`OperationError::System`]
-    /// when no thread can be started; what goes wrong later is told by [`Pending::wait`].
+    /// when no thread can be started, [`OperationError::InsideOperations`]; what goes wrong later
+    /// is told by [`Pending::wait`].
     #[track_caller]
     pub fn start_all_reduce<T, B>(
         &mut self,

@@ -71,7 +71,8 @@ impl Rendezvous {
     }
 
     /// Waits so long for the others, instead of 30 s: from a millisecond to a day. A rank that has
-    /// reached rank 0 gives it 5 s more to say who is missing.
+    /// reached rank 0 gives it 5 s more to say who is missing. Once all have come, rank 0 gives
+    /// those whose connection was broken up to 13 s to call it again.
     #[must_use]
     pub fn with_limit(mut self, limit: Duration) -> Self {
         self.limit = Timeouts::default().with_join(limit).join();
@@ -82,7 +83,8 @@ impl Rendezvous {
     ///
     /// # Errors
     /// [`JoinError::NotJoined`] with the ranks that have not come in time, which rank 0 tells to
-    /// all who have; [`JoinError::StillWaiting`] where it has more time than this rank;
+    /// all who have, or for rank 0 with those that it could not tell the addresses;
+    /// [`JoinError::StillWaiting`] where it has more time than this rank;
     /// [`JoinError::Refused`] for a process that does not belong to the others,
     /// [`JoinError::OtherJob`], [`JoinError::Expired`]; for rank 0 [`JoinError::PortTaken`] and
     /// [`JoinError::Bind`]; [`JoinError::System`], [`JoinError::Config`].

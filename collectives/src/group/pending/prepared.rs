@@ -77,7 +77,8 @@ impl Group {
     ///
     /// # Errors
     /// [`OperationError::Unsupported`] for an op that `T` does not have, [`OperationError::System`]
-    /// when no thread can be started.
+    /// when no thread can be started; [`OperationError::InsideOperations`] in operations that were
+    /// started, on the group that they are given.
     pub fn prepare_all_reduce<T, B>(
         &mut self,
         buffer: B,

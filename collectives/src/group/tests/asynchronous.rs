@@ -143,6 +143,55 @@ fn operations_that_wait_for_a_prepared_one_behind_them_are_told_so() {
 }
 
 #[test]
+fn operations_start_and_prepare_no_others_by_the_group_that_they_are_given() {
+    let [nested, prepared, later] = ends(|mut group| {
+        let operations = group.operations().unwrap();
+        let others = operations.clone();
+        let nested = operations.start((), move |group, ()| {
+            let behind = others.start(vec![1_u32], |group, sum| {
+                group.all_reduce(sum, ReduceOp::Sum)
+            });
+            let waiting = group.start_operations(Some(behind), |_, behind| {
+                behind.take().unwrap().wait().map(drop)
+            });
+            waiting.map(drop)
+        });
+        let prepared = operations.start((), |group, ()| {
+            let prepared = group.prepare_all_reduce(vec![1_u32], ReduceOp::Sum);
+            prepared.map(drop)
+        });
+        [nested.wait(), prepared.wait(), group.barrier()]
+    });
+    assert_eq!(nested, Err(OperationError::InsideOperations));
+    assert_eq!(prepared, Err(OperationError::InsideOperations));
+    assert_eq!(later, Ok(()));
+}
+
+#[test]
+fn operations_await_more_that_are_done_than_a_task_has_turns() {
+    let awaited = ends(|mut group| {
+        let operations = group.operations().unwrap();
+        let start = |_| {
+            operations.start(vec![1_u32], |group, sum| {
+                group.all_reduce(sum, ReduceOp::Sum)
+            })
+        };
+        let before: Vec<_> = (0..200).map(start).collect();
+        let awaiting = operations.start((), move |_, ()| {
+            let runtime = Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async move {
+                for done in before {
+                    assert_eq!(done.await, Ok(vec![1]));
+                }
+            });
+            Ok(())
+        });
+        awaiting.wait()
+    });
+    assert_eq!(awaited, Ok(()));
+}
+
+#[test]
 fn operations_start_more_others_than_may_wait_in_line() {
     const OTHERS: usize = 300;
     let sums = ends(|mut group| {

@@ -18,7 +18,7 @@ use crate::{JoinError, Member, Rank, Refusal};
 pub(super) const ATTEMPT: Duration = Duration::from_secs(3);
 /// How long rank 0 may be silent before it is called again: it may have ended, and been started
 /// again. If it was only slow, it takes this rank in once more.
-const SILENCE: Duration = Duration::from_secs(5);
+pub(super) const SILENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts that fail at once.
 const PAUSE: Duration = Duration::from_millis(50);
 /// What a rank that has been heard waits longer than rank 0 does, which says who is missing.

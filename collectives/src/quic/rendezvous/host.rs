@@ -1,13 +1,16 @@
 //! Rank 0: it listens until all have come or the time is over, then tells them all.
 
+use std::collections::BTreeSet;
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{Connection, Endpoint, Incoming, SendStream};
+use quinn::{Connection, ConnectionError, Endpoint, Incoming, SendStream, StoppedError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::guest::{ATTEMPT, SILENCE};
 use super::registrations::{Registrations, is_of_one_link};
 use super::{Rendezvous, everywhere, look_up};
 use crate::identity::{Identity, Role, distrust};
@@ -23,6 +26,8 @@ use crate::{JoinError, Member, Network, Rank, Refusal, UnauthenticatedCause, Una
 
 /// How long a guest may take to receive its answer.
 const ANSWER: Duration = Duration::from_secs(5);
+/// How long a guest whose connection is dead may take to see that, and to call again.
+const AGAIN: Duration = SILENCE.saturating_add(ATTEMPT);
 /// Guests that are remembered as turned away.
 const REFUSED: usize = 16;
 
@@ -37,6 +42,8 @@ enum Call {
     /// Somebody who said this, or is refused for what it said.
     Came(Guest, Result<Registration, Refusal>),
     Refused(UnauthenticatedPeer),
+    /// This rank has its answer.
+    Told(Rank),
     /// Nobody waits for an answer any more.
     Over,
 }
@@ -50,8 +57,9 @@ pub(super) async fn receive_all(
     let endpoint = listen(rendezvous, identity, until).await?;
     let mut reception = Reception::new(rendezvous, identity);
     // Either way, who is missing says how it ended.
-    let _ = timeout_at(until, reception.until_complete(&endpoint)).await;
-    let met = reception.answer_all().await;
+    let all_come = reception.hear_until(&endpoint, |here| here.known.missing().is_empty());
+    let _ = timeout_at(until, all_come).await;
+    let met = reception.answer_all(&endpoint).await;
     endpoint.close(TURNED_AWAY, b"");
     endpoint.wait_idle().await;
     met
@@ -62,10 +70,15 @@ struct Reception<'a> {
     rendezvous: &'a Rendezvous,
     identity: &'a Identity,
     known: Registrations,
-    /// Those who wait for their answer.
-    guests: Vec<Guest>,
+    /// What all who belong here are told, once that is known.
+    answer: Option<Arc<[Message]>>,
+    /// Those who wait for it.
+    guests: Vec<(Rank, Guest)>,
+    /// Who has come and does not have it yet.
+    untold: BTreeSet<Rank>,
     refused: Vec<UnauthenticatedPeer>,
-    /// Those who have not said who they are yet, or are being told that they do not belong here.
+    limiter: Arc<HandshakeLimiter>,
+    /// Those who have not said who they are yet, or are being told something.
     calls: JoinSet<Call>,
 }
 
@@ -76,37 +89,42 @@ impl<'a> Reception<'a> {
             rendezvous,
             identity,
             known: Registrations::new(rendezvous.world, own),
+            answer: None,
             guests: Vec::new(),
+            untold: BTreeSet::new(),
             refused: Vec::new(),
+            limiter: Arc::default(),
             calls: JoinSet::new(),
         }
     }
 
-    async fn until_complete(&mut self, endpoint: &Endpoint) {
-        let limiter = Arc::new(HandshakeLimiter::default());
-        while !self.known.missing().is_empty() {
+    async fn hear_until(&mut self, endpoint: &Endpoint, is_over: impl Fn(&Self) -> bool) {
+        while !is_over(self) {
             tokio::select! {
                 incoming = endpoint.accept() => {
                     let Some(incoming) = incoming else { return };
-                    if let Some((incoming, permit)) = limiter.admit(incoming) {
+                    if let Some((incoming, permit)) = self.limiter.admit(incoming) {
                         spawn_in(&mut self.calls, hear(incoming, permit));
                     }
                 }
                 Some(call) = self.calls.join_next() => match call.unwrap_or(Call::Over) {
                     Call::Came(guest, said) => self.take_in(guest, said),
                     Call::Refused(peer) => self.note(peer),
+                    Call::Told(rank) => {
+                        self.untold.remove(&rank);
+                    }
                     Call::Over => {}
                 }
             }
         }
     }
 
-    /// Keeps a guest that belongs here, and tells any other at once why it does not.
+    /// Welcomes a guest that belongs here, and tells any other at once why it does not.
     fn take_in(&mut self, mut guest: Guest, said: Result<Registration, Refusal>) {
         let taken = said.and_then(|said| self.register(&guest.connection, said));
-        let Err(refusal) = taken else {
-            self.guests.push(guest);
-            return;
+        let refusal = match taken {
+            Ok(rank) => return self.welcome(rank, guest),
+            Err(refusal) => refusal,
         };
         self.note(UnauthenticatedPeer::new(
             guest.connection.remote_address(),
@@ -119,14 +137,30 @@ impl<'a> Reception<'a> {
         });
     }
 
+    /// Tells a guest what all are told, or keeps it until that is known.
+    fn welcome(&mut self, rank: Rank, mut guest: Guest) {
+        let Some(answer) = self.answer.clone() else {
+            self.guests.push((rank, guest));
+            return;
+        };
+        spawn_in(&mut self.calls, async move {
+            match guest.tell(&answer).await {
+                true => Call::Told(rank),
+                false => Call::Over,
+            }
+        });
+    }
+
     /// Remembers where a rank of this job is going to listen.
-    fn register(&mut self, connection: &Connection, said: Registration) -> Result<(), Refusal> {
+    fn register(&mut self, connection: &Connection, said: Registration) -> Result<Rank, Refusal> {
         let (claimed, from) = (said.rank, connection.remote_address());
-        if !self.identity.is(connection, Role::Rank(Rank::new(claimed))) {
+        let rank = Rank::new(claimed);
+        if !self.identity.is(connection, Role::Rank(rank)) {
             return Err(Refusal::RankUnproved { claimed });
         }
         let host = self.rendezvous.host_name();
         self.known.register(said, from, host)?;
+        self.untold.insert(rank);
         if is_of_one_link(from) {
             say(format_args!(
                 "rank {claimed} comes from {}, a link-local address, which no other rank can \
@@ -135,7 +169,7 @@ impl<'a> Reception<'a> {
                 self.rendezvous.address
             ));
         }
-        Ok(())
+        Ok(rank)
     }
 
     fn note(&mut self, peer: UnauthenticatedPeer) {
@@ -144,46 +178,69 @@ impl<'a> Reception<'a> {
         }
     }
 
-    /// Tells each guest the addresses of all, or who is missing.
-    async fn answer_all(self) -> Result<Vec<String>, JoinError> {
+    /// Tells each guest the addresses of all, or who is missing. One whose connection is dead calls
+    /// again, and nobody is left behind who has come.
+    async fn answer_all(mut self, endpoint: &Endpoint) -> Result<Vec<String>, JoinError> {
         let (met, missing) = (self.known.complete(), self.known.missing());
-        let all: Arc<[Message]> = match &met {
-            Some(addresses) => batches(addresses).collect(),
-            None => {
-                let missing = missing.iter().take(ABSENT_LIMIT);
-                let refused = self.refused.iter();
-                let absence = Absence {
-                    ranks: missing.map(|rank| rank.number()).collect(),
-                    refused: refused.map(Stranger::from).collect(),
-                };
-                [Message::Absent(absence)].into()
-            }
+        let (answer, again): (Arc<[Message]>, _) = match &met {
+            Some(addresses) => (
+                batches(addresses).collect(),
+                AGAIN.min(self.rendezvous.limit),
+            ),
+            None => (self.absence(&missing), Duration::ZERO),
         };
-        let mut telling = JoinSet::new();
-        for mut guest in self.guests {
-            let all = all.clone();
-            spawn_in(&mut telling, async move {
-                timeout(ANSWER, guest.tell(&all)).await
-            });
+        self.answer = Some(answer);
+        for (rank, guest) in mem::take(&mut self.guests) {
+            self.welcome(rank, guest);
         }
-        telling.join_all().await;
-        met.ok_or_else(|| JoinError::NotJoined {
-            missing: missing.into_iter().map(Member::unknown).collect(),
+        let all_told = self.hear_until(endpoint, |here| here.untold.is_empty());
+        let _ = timeout(again + ANSWER, all_told).await;
+        let missing = match met {
+            Some(addresses) if self.untold.is_empty() => return Ok(addresses),
+            Some(addresses) => {
+                let lost = self.untold.into_iter();
+                lost.map(|rank| Member::new(rank, &addresses[rank.index()]))
+                    .collect()
+            }
+            None => missing.into_iter().map(Member::unknown).collect(),
+        };
+        Err(JoinError::NotJoined {
+            missing,
             waited: self.rendezvous.limit,
             refused: self.refused,
         })
     }
+
+    fn absence(&self, missing: &[Rank]) -> Arc<[Message]> {
+        let missing = missing.iter().take(ABSENT_LIMIT);
+        let refused = self.refused.iter();
+        let absence = Absence {
+            ranks: missing.map(|rank| rank.number()).collect(),
+            refused: refused.map(Stranger::from).collect(),
+        };
+        [Message::Absent(absence)].into()
+    }
 }
 
 impl Guest {
-    async fn tell(&mut self, messages: &[Message]) {
+    /// Whether the guest has received it all.
+    async fn tell(&mut self, messages: &[Message]) -> bool {
         for message in messages {
             if control::write(&mut self.answer, message).await.is_err() {
-                return;
+                return false;
             }
         }
-        // The guest closes when it has read all.
-        self.connection.closed().await;
+        // It fails only where it was done before.
+        let _ = self.answer.finish();
+        match self.answer.stopped().await {
+            // It reads what has arrived, even if the connection ends before.
+            Ok(_) => true,
+            // It closes when it has read all, which may come before it says that all has arrived.
+            Err(StoppedError::ConnectionLost(ConnectionError::ApplicationClosed(close))) => {
+                close.error_code == TURNED_AWAY
+            }
+            Err(_) => false,
+        }
     }
 }
 

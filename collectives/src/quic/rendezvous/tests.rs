@@ -3,6 +3,7 @@
 use std::net::UdpSocket;
 use std::thread;
 
+use quinn::{Connection, Endpoint};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
@@ -181,6 +182,65 @@ fn a_rank_0_that_has_ended_and_was_started_again_is_met() {
     }
 }
 
+/// A rank is heard, unless its time is over before, and its connection breaks.
+fn be_heard_and_break(guest: &Rendezvous, secret: JobSecret) -> Option<()> {
+    let identity = Identity::of_job(&secret.into(), Role::Rank(guest.rank)).unwrap();
+    let registration = Registration {
+        rank: guest.rank.number(),
+        world: guest.world,
+        port: guest.port,
+    };
+    let said = Message::Register(registration).encode();
+    let breaking = async {
+        let address = guest.address.parse().unwrap();
+        let (endpoint, connection) = call(&identity, address).await?;
+        let (mut send, _receive) = connection.open_bi().await.ok()?;
+        send.write_all(&said).await.ok()?;
+        send.finish().ok()?;
+        // All has arrived.
+        send.stopped().await.ok()?;
+        connection.close(0_u32.into(), b"");
+        endpoint.wait_idle().await;
+        Some(())
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { timeout(guest.limit, breaking).await.ok().flatten() })
+}
+
+#[test]
+fn a_rank_whose_connection_is_broken_when_the_last_one_comes_is_told_when_it_calls_again() {
+    let (address, secret) = (free_address(), secret());
+    let begin = |rank| {
+        let (rendezvous, secret) = (of(&address, rank, 3, PLENTY), secret.clone());
+        thread::spawn(move || rendezvous.meet(secret))
+    };
+    let host = begin(0);
+    be_heard_and_break(&of(&address, 1, 3, PLENTY), secret.clone()).unwrap();
+    let last = begin(2).join().unwrap().unwrap();
+    for met in [begin(1), host].map(|thread| thread.join().unwrap()) {
+        assert_eq!(met.unwrap(), last);
+    }
+}
+
+#[test]
+fn rank_0_names_a_rank_that_has_come_and_is_not_there_to_be_told() {
+    let (address, secret) = (free_address(), secret());
+    let attempt = |limit| {
+        let begin = |rank| {
+            let (rendezvous, secret) = (of(&address, rank, 3, limit), secret.clone());
+            thread::spawn(move || rendezvous.meet(secret))
+        };
+        let host = begin(0);
+        let _ = be_heard_and_break(&of(&address, 1, 3, limit), secret.clone());
+        let last = begin(2).join().unwrap();
+        (host.join().unwrap().unwrap_err().to_string(), last)
+    };
+    let expected = "rank 1 (127.0.0.1:61001) did not join within";
+    let (error, last) = in_time(attempt, |(error, _)| error.starts_with(expected));
+    assert!(error.starts_with(expected), "{error}");
+    assert_eq!(last.unwrap().len(), 3);
+}
+
 #[test]
 fn a_rank_may_look_for_rank_0_longer_than_it_calls_it() {
     let (address, secret) = (free_address(), secret());
@@ -196,13 +256,19 @@ fn a_rank_may_look_for_rank_0_longer_than_it_calls_it() {
     assert_eq!(met.unwrap(), host.join().unwrap().unwrap());
 }
 
-/// What rank 0 answers to somebody of its job who says this, unless its time is over before.
-async fn answer(identity: &Identity, address: SocketAddr, said: &[u8]) -> Option<Message> {
+/// Somebody of its job reaches rank 0.
+async fn call(identity: &Identity, address: SocketAddr) -> Option<(Endpoint, Connection)> {
     let endpoint = endpoint::dialler(everywhere(address.ip())).unwrap();
     let name = identity.server_name(Role::Rank(Rank::CHIEF)).unwrap();
     let client = endpoint::client(identity, Network::default());
     let connecting = endpoint.connect_with(client, address, &name.to_str());
     let connection = connecting.unwrap().await.ok()?;
+    Some((endpoint, connection))
+}
+
+/// What rank 0 answers to somebody of its job who says this, unless its time is over before.
+async fn answer(identity: &Identity, address: SocketAddr, said: &[u8]) -> Option<Message> {
+    let (_endpoint, connection) = call(identity, address).await?;
     let (mut send, mut receive) = connection.open_bi().await.ok()?;
     send.write_all(said).await.ok()?;
     control::read(&mut receive).await.ok()
