@@ -108,13 +108,15 @@ pub use windows::{Padding, WindowAxis, Windows};
 ///
 /// # Errors
 /// [`OpError::OperandCount`], [`OpError::NoOperands`], [`OpError::MeshesDiffer`]; those of the op
-/// for shapes that do not fit it; [`OpError::SpecsDiffer`], [`OpError::AxisCut`] and
-/// [`OpError::StepAcrossShards`] for layouts that TensorFlow refuses as well.
+/// for shapes that do not fit it; [`OpError::TooLarge`]; [`OpError::SpecsDiffer`],
+/// [`OpError::AxisCut`] and [`OpError::StepAcrossShards`] for layouts that TensorFlow refuses as
+/// well.
 pub fn infer(op: &Op, operands: &[impl Borrow<TensorLayout>]) -> Result<Inferred, OpError> {
     let operands: Vec<&TensorLayout> = operands.iter().map(Borrow::borrow).collect();
     check_operands(op, &operands)?;
     let shapes: Vec<&[usize]> = operands.iter().map(|operand| operand.shape()).collect();
     let rule = rules::rule(op, &shapes)?;
+    rule.check_counts()?;
     if let Op::Relayout(to) = op {
         let moved = TensorLayout::new(shapes[0].iter().copied(), Layout::clone(to))?;
         return engine::apply(&rule, &[&moved]);

@@ -1,5 +1,6 @@
 //! Rows of a table, which may be cut by rows and by features.
 
+use meshwork_layout::PartialReduction;
 use meshwork_layout::ops::Op;
 
 use super::kernel::{self, flat};
@@ -56,7 +57,9 @@ impl<T: Number> DTensor<T> {
             let (table, chosen) = (table.unpack()?[place].view(), &indices.unpack()?[place]);
             let [rows, features] = [table.shape()[0], table.shape()[1]];
             let table = flat(&table);
-            let mut found = vec![T::default(); sizes.iter().product()];
+            // Rows that others have: 0.0 would make 0.0 of their -0.0.
+            let none = T::neutral(PartialReduction::Sum);
+            let mut found = vec![none; sizes.iter().product()];
             for (number, index) in chosen.iter().enumerate() {
                 if let Some(row) = row_here(*index, starts[place], rows) {
                     let into = &mut found[number * features..][..features];
@@ -138,9 +141,23 @@ fn row_here<I: Scalar>(index: I, start: usize, rows: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use meshwork_layout::Layout;
+    use ndarray::array;
 
     use crate::testing::{context, layouts, mesh};
     use crate::{Float, Tape, bf16, f16};
+
+    #[test]
+    fn rows_of_negative_zeros_keep_their_sign_however_the_table_is_cut() {
+        let words = Layout::replicated(&mesh(), 1);
+        for layout in layouts(2) {
+            let context = context();
+            let words = context.copy_to_mesh(array![3_i64, 0], &words).unwrap();
+            let table = context.full(&[4, 2], &layout, -0.0_f32).unwrap();
+            let rows = table.embedding(&words).unwrap().to_host().unwrap();
+            let all_negative = rows.iter().all(|element| element.is_sign_negative());
+            assert!(all_negative, "{layout}: {rows}");
+        }
+    }
 
     #[test]
     fn gradients_of_short_floats_are_rounded_once_however_often_a_row_is_looked_up() {

@@ -184,7 +184,8 @@ pub(crate) fn all(sizes: &[usize]) -> Vec<Option<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use meshwork_layout::ops::Orientation;
+    use meshwork_layout::PartialReduction;
+    use meshwork_layout::ops::{Orientation, gradients};
     use ndarray::ArrayD;
 
     use super::super::tests::numbers;
@@ -301,6 +302,22 @@ mod tests {
             &[&["x", "unsharded"]],
             &[0],
         );
+    }
+
+    #[test]
+    fn the_gradient_of_a_relayout_lies_as_is_inferred_where_the_operand_is_partial() {
+        let (context, whole) = (context(), Layout::replicated(&mesh(), 2));
+        let rows = Layout::from_names(["x", "unsharded"], &mesh()).unwrap();
+        let partial = rows.with_partial(["y"], PartialReduction::Sum).unwrap();
+        let tensor = context.full(&[4, 2], &partial, 1.0_f64).unwrap();
+        let upstream = context.full(&[4, 2], &whole, 3.0_f64).unwrap();
+        let op = Op::Relayout(Box::new(whole));
+        let made = DTensor::gradients(&op, &[&tensor], &upstream, &|_, _| 0.0).unwrap();
+        let operands = [tensor.placement().clone()];
+        let inferred = gradients(&op, &operands, upstream.placement()).unwrap();
+        assert_eq!(made[0].layout(), inferred[0].placement().layout());
+        let made = made[0].to_host().unwrap();
+        assert!(made.iter().all(|slope| *slope == 3.0), "{made}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use meshwork_layout::ops::{Moments, Normalization, Op, PartialAllReduce};
 use super::convolution::is_short;
 use super::kernel::{self, Monoid, Spans, flat};
 use super::local::Local;
-use super::{Call, ReduceAxes, place};
+use super::{Call, ReduceAxes, all, place};
 use crate::{DTensor, Error, Float};
 
 mod composed;
@@ -258,15 +258,16 @@ impl<T: Float> DTensor<T> {
         [scale, offset]: [&Self; 2],
         epsilon: f64,
     ) -> Result<Self, Error> {
-        let all = self.shape().iter().copied().map(Some);
         let kept = self.rank().saturating_sub(1);
-        let parted: Vec<Option<usize>> =
-            all.clone().take(kept).chain([Some(groups), None]).collect();
-        let axes = (1..kept.cast_signed()).chain([-1]);
-        let normal = self
-            .reshape(&parted)?
-            .normalize(&Normalization::new(axes, epsilon))?;
-        let normal = normal.reshape(&all.collect::<Vec<_>>())?;
+        let (before, channels) = self.shape().split_at(kept);
+        // An empty batch does not tell how many channels a group has.
+        let channels = channels.first().copied();
+        let each = channels.and_then(|channels| channels.checked_div(groups));
+        let each = each.filter(|each| channels == Some(each * groups));
+        let parted = [all(before), vec![Some(groups), each]].concat();
+        let by = Normalization::new((1..kept.cast_signed()).chain([-1]), epsilon);
+        let normal = self.reshape(&parted)?.normalize(&by)?;
+        let normal = normal.reshape(&all(self.shape()))?;
         normal.scaled(scale)?.bias_add(offset)
     }
 

@@ -147,7 +147,8 @@ impl<T: Number> DTensor<T> {
     /// The index of the first of the largest elements along an axis.
     ///
     /// # Errors
-    /// Those of [`sum`](Self::sum).
+    /// [`Error::Op`] for an axis without elements where the result has some, and those of
+    /// [`sum`](Self::sum).
     #[track_caller]
     pub fn argmax(&self, axis: isize) -> Result<DTensor<i64>, Error> {
         let largest = Primitive::Op(Op::ArgReduce { axis });
@@ -157,7 +158,8 @@ impl<T: Number> DTensor<T> {
     /// The index of the first of the smallest elements along an axis.
     ///
     /// # Errors
-    /// Those of [`sum`](Self::sum).
+    /// [`Error::Op`] for an axis without elements where the result has some, and those of
+    /// [`sum`](Self::sum).
     #[track_caller]
     pub fn argmin(&self, axis: isize) -> Result<DTensor<i64>, Error> {
         let smallest = Primitive::ArgMin { axis };

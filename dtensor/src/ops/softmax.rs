@@ -139,11 +139,12 @@ impl<T: Float> DTensor<T> {
         let softmax = powers.pairwise(Pairwise::Divide, T::over, &sums, sizes)?;
         let softmax = match form {
             Labels::Dense => softmax,
-            // What no class has costs nothing, and moves nothing.
+            // What no class has costs nothing, and moves nothing: all of its row is 0 in `right`.
+            // The softmax may be no number there, which a product would keep.
             Labels::Sparse => {
                 let has = right.fold(ReduceOp::Sum, &[axis], &one, &Monoid::sum())?;
                 let has = logits.joined(&[axis], has, call.within(3))?;
-                softmax.pairwise(Pairwise::Multiply, T::times, &has, sizes)?
+                has.select([&softmax, &right], sizes)?
             }
         };
         let gradient = softmax.pairwise(Pairwise::Subtract, T::minus, &right, sizes)?;

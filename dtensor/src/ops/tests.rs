@@ -1,7 +1,7 @@
 //! Ops over all layouts of their operands, uneven and empty shards included: results must not
 //! depend on the layouts. Also means of 16-bit floats, mixed element types and foreign contexts.
 
-use meshwork_layout::ops::{Labels, Op, Orientation, ReducedAxes, Reducer};
+use meshwork_layout::ops::{Labels, Op, OpError, Orientation, Parts, ReducedAxes, Reducer};
 use meshwork_layout::{Layout, PartialReduction};
 use ndarray::{Array, ArrayD, IxDyn, array};
 
@@ -160,6 +160,64 @@ fn a_class_without_probability_costs_nothing_at_a_logit_of_minus_infinity() {
         .cross_entropy(&placed(array![[1.0, 0.0]]))
         .unwrap();
     assert_eq!(losses.to_host().unwrap()[[0]], f64::INFINITY);
+}
+
+#[test]
+fn padding_costs_and_moves_nothing_even_where_all_logits_are_minus_infinity() {
+    let (context, none) = (context(), f64::NEG_INFINITY);
+    let labels = context
+        .copy_to_mesh(array![-1_i64, 0], &Layout::replicated(&mesh(), 1))
+        .unwrap();
+    for layout in layouts(2) {
+        let logits = array![[none, none], [0.0, 0.0]];
+        let logits = context.copy_to_mesh(logits, &layout).unwrap();
+        let (losses, gradient) = logits.sparse_cross_entropy(&labels).unwrap();
+        assert_eq!(losses.to_host().unwrap()[[0]], 0.0, "{layout}");
+        let expected = array![[0.0, 0.0], [-0.5, 0.5]].into_dyn();
+        assert_eq!(gradient.to_host().unwrap(), expected, "{layout}");
+    }
+}
+
+#[test]
+fn no_element_of_none_is_the_largest_or_smallest() {
+    let context = context();
+    for layout in layouts(2) {
+        let empty = context.zeros::<f64>(&[0, 3], &layout).unwrap();
+        for refused in [empty.argmax(0), empty.argmin(0)] {
+            let outside = OpError::IndexOutside {
+                op: "arg_reduce",
+                axis: 0,
+                index: 0,
+                size: 0,
+            };
+            assert_eq!(refused.unwrap_err(), Error::Op(outside), "{layout}");
+        }
+        for found in [empty.argmax(1), empty.argmin(1)] {
+            assert_eq!(found.unwrap().to_host().unwrap().shape(), [0], "{layout}");
+        }
+    }
+}
+
+#[test]
+fn results_that_no_memory_holds_are_refused() {
+    let (context, large) = (context(), 1 << 40);
+    let of = |shape: &[usize]| {
+        let layout = Layout::replicated(&mesh(), shape.len());
+        context.zeros::<f64>(shape, &layout).unwrap()
+    };
+    let one = of(&[1, 1]);
+    for refused in [
+        one.broadcast_to(&[large, large]),
+        one.tile(&[large, large]),
+        one.pad(&[(large, 0), (large, 0)]),
+    ] {
+        let refused = refused.unwrap_err();
+        let is_too_large = matches!(refused, Error::Op(OpError::TooLarge { .. }));
+        assert!(is_too_large, "{refused}");
+    }
+    let refused = of(&[0]).split(0, &Parts::Equal(usize::MAX)).unwrap_err();
+    let are_too_many = matches!(refused, Error::Op(OpError::SplitSizes { .. }));
+    assert!(are_too_many, "{refused}");
 }
 
 #[test]

@@ -95,7 +95,7 @@ pub enum OpError {
         /// The size that it has to have.
         expected: usize,
     },
-    /// A size overflows.
+    /// A result has more elements than memory has places for, of 8 bytes each.
     #[error("the result of {op} has more elements than can be counted")]
     TooLarge {
         /// The op.

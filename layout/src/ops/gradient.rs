@@ -5,7 +5,7 @@
 use super::{
     Equation, Inferred, Op, OpError, Orientation, ReducedAxes, Reducer, TensorLayout, infer, rules,
 };
-use crate::Shape;
+use crate::{Layout, Shape};
 
 /// The gradient with respect to one operand of an op, as a sequence of ops.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -176,7 +176,9 @@ impl Builder<'_> {
             }
             Op::Reshape { .. } | Op::ExpandDims { .. } | Op::Squeeze { .. } => self.reshape(&shape),
             Op::Relayout(_) => {
-                let layout = self.operands[operand].layout().clone();
+                // A gradient is no term of a sum, even where its operand is.
+                let layout = self.operands[operand].layout();
+                let layout = Layout::new(layout.specs().cloned(), layout.mesh())?;
                 self.follow(Op::Relayout(Box::new(layout)))
             }
             _ => Err(OpError::NoGradient { op: op.name() }),

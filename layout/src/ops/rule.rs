@@ -12,6 +12,7 @@
 //!                                                              4 elements each
 //! ```
 
+use super::OpError;
 use crate::{PartialReduction, Shape};
 
 /// The rule of one op for operands of certain shapes.
@@ -146,6 +147,21 @@ impl Rule {
         (0..count)
             .map(|axis| along(self.factor(kind(axis))))
             .collect()
+    }
+
+    /// No result has more elements than memory has places for, of 8 bytes each. Sizes beside one of
+    /// 0 count as well: what makes a block multiplies them.
+    pub(super) fn check_counts(&self) -> Result<(), OpError> {
+        let most = isize::MAX.unsigned_abs() / 8;
+        let fits = |result: &ResultRule| {
+            let mut sizes = result.shape.iter().filter(|size| **size != 0);
+            let count = sizes.try_fold(1_usize, |count, size| count.checked_mul(*size));
+            count.is_some_and(|count| count <= most)
+        };
+        if self.results.iter().all(fits) {
+            return Ok(());
+        }
+        Err(OpError::TooLarge { op: self.op })
     }
 
     pub(super) fn operand(&mut self, axes: impl IntoIterator<Item = Axis>) {

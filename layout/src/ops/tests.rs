@@ -339,6 +339,25 @@ fn pairs_of_all_layouts_are_worked_on_right() {
 }
 
 #[test]
+fn padding_costs_and_moves_nothing_even_where_all_logits_are_minus_infinity() {
+    let mesh = Mesh::new([("x", 2), ("y", 2)]).unwrap();
+    let (op, none) = (Op::CrossEntropy(Labels::Sparse), f64::NEG_INFINITY);
+    let operands = [
+        Tensor::new([2, 2], [none, none, 0.0, 0.0]),
+        Tensor::new([2], [-1.0, 0.0]),
+    ];
+    let labels = TensorLayout::new([2], Layout::replicated(&mesh, 1)).unwrap();
+    for layout in layouts(&mesh, 2) {
+        let placed = [TensorLayout::new([2, 2], layout).unwrap(), labels.clone()];
+        let inferred = infer(&op, &placed).unwrap();
+        let results = whole(&op, mixed, &operands, &inferred);
+        assert_eq!(results[0].values()[0], 0.0);
+        assert_eq!(results[1].values(), [0.0, 0.0, -0.5, 0.5]);
+        check(&op, &placed, &operands);
+    }
+}
+
+#[test]
 fn ranges_with_any_bounds_are_taken_right_from_every_layout() {
     let mesh = Mesh::new([("x", 2), ("y", 3)]).unwrap();
     let bounds = || (-5..=5).map(Some).chain([None]);

@@ -36,7 +36,8 @@ impl<T: Scalar> Local<T> {
     }
 
     /// The rows of this table, of which each place has those from a start on, at indices; zeros for
-    /// those of others. This makes these sizes; none where the host has to do it.
+    /// those of others. They are 0.0, so that -0.0 loses its sign in the sum over places, which it
+    /// keeps on the host. This makes these sizes; none where the host has to do it.
     pub(in crate::ops) fn rows_taken<I: Scalar>(
         &self,
         indices: &Local<I>,

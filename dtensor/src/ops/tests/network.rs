@@ -596,6 +596,22 @@ fn rows_and_groups_of_channels_are_normalised_scaled_and_shifted() {
 }
 
 #[test]
+fn an_empty_batch_has_groups_of_channels_too() {
+    let context = context();
+    let vector = Layout::replicated(&mesh(), 1);
+    let ones = context.full(&[8], &vector, 1.0_f64).unwrap();
+    for layout in layouts(4) {
+        let batch = context.zeros::<f64>(&[0, 4, 4, 8], &layout).unwrap();
+        let normal = batch.group_norm(2, [&ones, &ones], 1e-3).unwrap();
+        let normal = normal.to_host().unwrap();
+        assert_eq!(normal.shape(), [0, 4, 4, 8], "{layout}");
+        let refused = batch.group_norm(3, [&ones, &ones], 1e-3).unwrap_err();
+        let are_unequal = matches!(refused, Error::Op(OpError::ReshapeSize { .. }));
+        assert!(are_unequal, "{refused}");
+    }
+}
+
+#[test]
 fn short_floats_are_summed_in_32_bits_and_rounded_once() {
     let layout = Layout::from_names(["x", "unsharded", "y"], &mesh()).unwrap();
     // A sum of as many bits does not grow beyond 256.

@@ -5,7 +5,7 @@ use meshwork_core::Mesh;
 
 use super::super::naive::{Tensor, shards, whole};
 use super::*;
-use crate::Layout;
+use crate::PartialReduction;
 
 type Function = fn(&[f64]) -> f64;
 
@@ -245,6 +245,19 @@ fn the_gradient_of_a_relayout_lies_as_the_operand_does() {
             assert_eq!(gradients[0].placement().layout(), &from);
         }
     }
+}
+
+#[test]
+fn the_gradient_of_a_relayout_is_not_partial_where_the_operand_is() {
+    let mesh = Mesh::new([("x", 2), ("y", 3)]).unwrap();
+    let rows = Layout::axis_sharded(&mesh, "x", 2, 0).unwrap();
+    let partial = rows.clone().with_partial(["y"], PartialReduction::Sum);
+    let operand = TensorLayout::new([4, 6], partial.unwrap()).unwrap();
+    let upstream = TensorLayout::new([4, 6], Layout::replicated(&mesh, 2)).unwrap();
+    let op = Op::Relayout(Box::new(upstream.layout().clone()));
+    let gradients = gradients(&op, &[operand], &upstream).unwrap();
+    let ops: Vec<&Op> = gradients[0].steps().iter().map(GradientStep::op).collect();
+    assert_eq!(ops, [&Op::Relayout(Box::new(rows))]);
 }
 
 #[test]

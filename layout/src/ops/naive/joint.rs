@@ -42,11 +42,9 @@ pub(super) fn apply(
     let terms = shifted.iter().zip(&sums).zip(&labels);
     let terms = terms.map(|((x, sum), labels)| {
         let logs = spread(x, sum, |x, sum| x - sum.ln());
-        kept(
-            &logs.zip(labels, |log, label| -log * label),
-            Reducer::Sum,
-            along,
-        )
+        // What has no probability costs nothing, even where its logarithm is no number.
+        let cost = |log: f64, label: f64| if label == 0.0 { 0.0 } else { -log * label };
+        kept(&logs.zip(labels, cost), Reducer::Sum, along)
     });
     let losses = reduce(terms.collect()).into_iter();
     let losses = losses.map(|loss| Tensor::new(loss.shape[..along].to_vec(), loss.values));
@@ -56,8 +54,8 @@ pub(super) fn apply(
             let has = labels.iter().map(|x| kept(x, Reducer::Sum, along));
             let has = reduce(has.collect());
             let both = softmax.zip(&has);
-            both.map(|(p, has)| spread(&p, has, |p, has| p * has))
-                .collect()
+            let moves = |p: f64, has: f64| if has == 0.0 { 0.0 } else { p };
+            both.map(|(p, has)| spread(&p, has, moves)).collect()
         }
     };
     let gradients = softmax

@@ -349,7 +349,9 @@ fn cross_entropy(logits: &Tensor, labels: &Tensor, form: Labels) -> Vec<Tensor> 
     let loss = Tensor::from_fn(&logits.shape[..classes], |index| {
         let row = row(index);
         let total: f64 = row.iter().sum();
+        // What has no probability costs nothing, even where its logarithm is no number.
         let terms = row.iter().enumerate();
+        let terms = terms.filter(|(class, _)| label(index, *class) != 0.0);
         -terms
             .map(|(class, exp)| label(index, class) * (exp / total).ln())
             .sum::<f64>()
@@ -357,11 +359,11 @@ fn cross_entropy(logits: &Tensor, labels: &Tensor, form: Labels) -> Vec<Tensor> 
     let gradient = Tensor::from_fn(&logits.shape, |index| {
         let row = row(index);
         // What no class has costs nothing, and moves nothing.
-        let counts: f64 = match form {
-            Labels::Dense => 1.0,
-            Labels::Sparse => (0..row.len()).map(|class| label(index, class)).sum(),
-        };
-        counts * row[index[classes]] / row.iter().sum::<f64>() - label(index, index[classes])
+        let has_label = (0..row.len()).any(|class| label(index, class) != 0.0);
+        if form == Labels::Sparse && !has_label {
+            return 0.0;
+        }
+        row[index[classes]] / row.iter().sum::<f64>() - label(index, index[classes])
     });
     vec![loss, gradient]
 }

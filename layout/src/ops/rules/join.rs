@@ -77,11 +77,15 @@ pub(super) fn split(
     Ok(rule)
 }
 
+/// How many parts of no elements there may be. Of an axis that has some, there are not more.
+const MOST_EMPTY_PARTS: usize = 1 << 16;
+
 fn part_sizes(size: usize, parts: &Parts) -> Option<Vec<usize>> {
     match parts {
         Parts::Equal(count) => {
             let each = size.checked_div(*count)?;
-            (each * count == size).then(|| vec![each; *count])
+            let is_few = size > 0 || *count <= MOST_EMPTY_PARTS;
+            (each * count == size && is_few).then(|| vec![each; *count])
         }
         Parts::Sizes(sizes) => {
             let total = sizes

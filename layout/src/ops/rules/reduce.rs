@@ -40,6 +40,16 @@ pub(super) fn arg_reduce(op: &'static str, shape: &[usize], axis: isize) -> Resu
     let (mut rule, axes) = whole_along(op, shape, axis);
     let kept = |place: &usize| *place != axis;
     let places: Vec<usize> = (0..shape.len()).filter(kept).collect();
+    // There is no first of no elements.
+    let (index, size) = (0, shape[axis]);
+    if size == 0 && places.iter().all(|&place| shape[place] > 0) {
+        return Err(OpError::IndexOutside {
+            op,
+            axis,
+            index,
+            size,
+        });
+    }
     rule.result(
         places.iter().map(|&place| shape[place]),
         places.iter().map(|&place| axes[place]),

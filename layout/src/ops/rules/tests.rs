@@ -142,6 +142,52 @@ fn sizes_that_cannot_be_counted_are_refused() {
 }
 
 #[test]
+fn results_that_no_memory_holds_are_refused() {
+    let (large, most) = (1 << 40, isize::MAX.unsigned_abs() / 8);
+    let too_large = |op| OpError::TooLarge { op };
+    let broadcast = |shape: &[usize]| Op::BroadcastTo {
+        shape: shape.to_vec(),
+    };
+    refuses(
+        &broadcast(&[large, large]),
+        &[&[1, 1]],
+        too_large("broadcast_to"),
+    );
+    // Sizes are multiplied even where there is nothing.
+    refuses(
+        &broadcast(&[large, 0, large]),
+        &[&[0, 1]],
+        too_large("broadcast_to"),
+    );
+    let tile = Op::Tile {
+        multiples: vec![large, large],
+    };
+    refuses(&tile, &[&[1, 1]], too_large("tile"));
+    let pad = Op::Pad {
+        paddings: vec![(large, 0), (large, 0)],
+    };
+    refuses(&pad, &[&[1, 1]], too_large("pad"));
+    let one_hot = |depth| Op::OneHot { depth };
+    refuses(&one_hot(usize::MAX), &[&[2]], too_large("one_hot"));
+    refuses(&one_hot(most + 1), &[&[1]], too_large("one_hot"));
+    gives(&one_hot(most), &[&[1]], &[&[1, most]]);
+}
+
+#[test]
+fn no_element_of_none_is_the_largest() {
+    let largest = |axis| Op::ArgReduce { axis };
+    let outside = OpError::IndexOutside {
+        op: "arg_reduce",
+        axis: 0,
+        index: 0,
+        size: 0,
+    };
+    refuses(&largest(0), &[&[0, 3]], outside);
+    gives(&largest(1), &[&[0, 3]], &[&[0]]);
+    gives(&largest(0), &[&[0, 0]], &[&[0]]);
+}
+
+#[test]
 fn brackets_mean_what_they_mean_in_python() {
     let gives = |indices: &[Index], shape: &[usize], expected: &[usize]| {
         gives(&Op::StridedSlice(indices.to_vec()), &[shape], &[expected]);
@@ -288,6 +334,18 @@ fn parts_make_up_the_axis() {
         };
         refuses(&split(&parts), &[&[2, 5]], sizes);
     }
+    gives(
+        &split(&Parts::Equal(3)),
+        &[&[2, 0]],
+        &[[2, 0].as_slice(); 3],
+    );
+    let parts = Parts::Equal(usize::MAX);
+    let too_many = OpError::SplitSizes {
+        axis: 1,
+        size: 0,
+        parts: parts.clone(),
+    };
+    refuses(&split(&parts), &[&[2, 0]], too_many);
     gives(&Op::Unstack { axis: 0 }, &[&[0, 5]], &[]);
 }
 
