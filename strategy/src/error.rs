@@ -339,9 +339,7 @@ pub enum Error {
     #[error(transparent)]
     Checkpoint(#[from] meshwork_checkpoint::Error),
     /// A snapshot cannot be written in the format of its file.
-    #[error(
-        "the snapshot does not fit into a safetensors file: is a name or a text too long, or a name __metadata__?"
-    )]
+    #[error("the snapshot fits no safetensors file: is a text too long, or a name __metadata__?")]
     CheckpointForm,
     /// The bytes of a snapshot are damaged.
     #[error("a checkpoint cannot be used")]

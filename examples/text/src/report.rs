@@ -210,7 +210,7 @@ pub(crate) fn print_line(stream: impl Write, line: &str) {
 fn print_result(line: &str) -> Result<(), Error> {
     match write_line(io::stdout(), line) {
         Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(Error::Output { source }),
-        _ => Ok(()),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

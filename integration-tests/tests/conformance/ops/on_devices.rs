@@ -13,7 +13,7 @@ use meshwork_accel_cpu::CpuAccelerator;
 use meshwork_core::{Client, CreateMesh, MeshRank};
 use meshwork_dtensor::{Backend, Context, DTensor, DeviceType, Error, Tape};
 use meshwork_layout::Layout;
-use meshwork_layout::ops::{Op, OpError};
+use meshwork_layout::ops::{Labels, Op, OpError};
 use ndarray::{ArrayD, IxDyn};
 use serde_json::Value;
 
@@ -186,6 +186,17 @@ fn apply(
 ) -> Result<Vec<DTensor<f64>>, Error> {
     if let (Op::Elementwise, Some(made)) = (&call.op, elementwise(function, tensors)) {
         return Ok(vec![made?]);
+    }
+    match (&call.op, tensors) {
+        // Labels and classes that are floats are left to the host.
+        (Op::CrossEntropy(Labels::Sparse), [logits, labels]) => {
+            let (losses, slopes) = logits.sparse_cross_entropy(&labels.cast::<i64>()?)?;
+            return Ok(vec![losses, slopes]);
+        }
+        (Op::OneHot { depth }, [classes]) => {
+            return Ok(vec![classes.cast::<i64>()?.one_hot(*depth)?]);
+        }
+        _ => {}
     }
     let tensors: Vec<&DTensor<f64>> = tensors.iter().collect();
     DTensor::apply(&call.op, &tensors, &call.function)
