@@ -12,7 +12,7 @@ use crate::error::{HostListProblem, LONGEST_RANGE, MOST_HOSTS};
 /// Of several brackets the last varies fastest, then the first, then the second, and so on.
 /// Refused is what Slurm refuses (text after the last bracket, empty, descending or huge ranges),
 /// and what it takes but nobody can mean: brackets without their counterpart, blanks and signs in
-/// brackets, `[1-]`, numbers that do not fit 64 bits or have more than 20 digits.
+/// brackets, `[1-]`, numbers that do not fit 64 bits or have more than 255 digits.
 ///
 /// ```
 /// use meshwork_cluster_resolver::slurm::hosts;
@@ -146,8 +146,8 @@ fn numbers_in(range: &str) -> Result<impl Iterator<Item = String>, HostListProbl
     }
 }
 
-/// Digits of a number, zeros before it among them: those of the largest of 64 bits.
-const MOST_DIGITS: usize = 20;
+/// Digits of a number, zeros before it among them: a name has no more letters in DNS.
+const MOST_DIGITS: usize = 255;
 
 #[cfg(test)]
 mod tests;
