@@ -21,7 +21,6 @@ use crate::failure::{Failure, Unexplained};
 use crate::flight_recorder::{Ending, OperationLog, buffer_bytes};
 use crate::medium::{Conditions, Medium};
 use crate::operation::{Carried, OperationSpec, Request, Work, WorkKind};
-use crate::schedule::Algorithm;
 use crate::{Communication, LossCause, Member, OperationError, Rank, Timeouts, config};
 
 pub(crate) use context::{ControlPlane, SessionContext};
@@ -53,8 +52,6 @@ pub(crate) struct Session {
     pub(crate) splits: u64,
     /// Whether groups that are split from it may share memory where they can.
     pub(crate) may_share_memory: bool,
-    /// Whether there are groups inside hosts and across them to make operations of.
-    pub(crate) has_parts: bool,
 }
 
 /// Tells a group from all others of its job.
@@ -103,7 +100,6 @@ impl Session {
             id,
             splits: 0,
             may_share_memory: false,
-            has_parts: false,
             rank,
             world: config::world_of(members.len()),
             members,
@@ -291,20 +287,15 @@ impl Session {
     /// Bytes that an operation moves by this group's own medium.
     #[inline]
     fn moved(&self, contract: &Contract, work: WorkKind) -> u64 {
-        match matches!(work, WorkKind::Agree) || self.goes_by_parts(contract, work) {
+        // Parts of one that goes host by host count their bytes themselves.
+        let by_parts = match &self.medium {
+            Medium::Links(links) => links.goes_by_parts(contract.algorithm, work),
+            Medium::Shm(_) => false,
+        };
+        match by_parts || matches!(work, WorkKind::Agree) {
             true => 0,
             false => buffer_bytes(contract, self.world),
         }
-    }
-
-    /// Whether an operation goes host by host: its parts count their bytes themselves.
-    fn goes_by_parts(&self, contract: &Contract, work: WorkKind) -> bool {
-        let by_hosts = self.has_parts && contract.algorithm == Some(Algorithm::Hierarchical);
-        by_hosts
-            && matches!(
-                work,
-                WorkKind::Reduce { root: None } | WorkKind::Broadcast { .. } | WorkKind::Exchange
-            )
     }
 
     /// The error that a caller gets, with ranks called as in the group that was joined.

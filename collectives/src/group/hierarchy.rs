@@ -35,7 +35,6 @@ impl Session {
         match &mut self.medium {
             Medium::Links(links) => {
                 links.set_hierarchy(Hierarchy::new(self.rank, hosts, local, across));
-                self.has_parts = true;
             }
             Medium::Shm(_) => unreachable!("ranks of several hosts share no memory"),
         }

@@ -8,7 +8,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle, ThreadId};
 
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -103,11 +103,21 @@ impl<B> Pending<B> {
     /// [`OperationError::InsideOperations`] in an operation that is before this one in line.
     pub fn wait(mut self) -> Result<B, OperationError> {
         outside_async()?;
-        let first = Pin::new(&mut self).poll(&mut Context::from_waker(Waker::noop()));
-        match first {
-            Poll::Ready(done) => done,
-            Poll::Pending => told(self.done.blocking_recv().ok()),
+        match self.inside() {
+            Some(done) => done,
+            None => told(self.done.blocking_recv().ok()),
         }
+    }
+
+    /// What came of it, on the thread that carries it out, which cannot wait for it.
+    fn inside(&mut self) -> Option<Result<B, OperationError>> {
+        // `poll` would be pending, too, where the task has used up its turns.
+        self.line
+            .is_own_thread()
+            .then(|| match self.done.try_recv() {
+                Err(TryRecvError::Empty) => Err(OperationError::InsideOperations),
+                done => told(done.ok()),
+            })
     }
 }
 
@@ -117,15 +127,11 @@ impl<B> Future for Pending<B> {
     type Output = Result<B, OperationError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if !self.line.is_own_thread() {
-            let done = Pin::new(&mut self.done).poll(context);
-            return done.map(|done| told(done.ok()));
+        if let Some(done) = self.inside() {
+            return Poll::Ready(done);
         }
-        // `poll` is pending, too, where the task has used up its turns.
-        Poll::Ready(match self.done.try_recv() {
-            Err(TryRecvError::Empty) => Err(OperationError::InsideOperations),
-            done => told(done.ok()),
-        })
+        let done = Pin::new(&mut self.done).poll(context);
+        done.map(|done| told(done.ok()))
     }
 }
 
@@ -185,9 +191,7 @@ impl Group {
     /// The line of operations that go on by themselves, and somebody who carries them out.
     fn line(&mut self) -> Result<Arc<Line>, OperationError> {
         // In a line of their own they could wait for what waits for them in this one.
-        if self.is_workers {
-            return Err(OperationError::InsideOperations);
-        }
+        self.outside_operations()?;
         let worker = match &self.worker {
             Some(worker) => worker,
             None => self.worker.insert(Worker::start(self.for_worker())?),

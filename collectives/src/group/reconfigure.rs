@@ -156,8 +156,9 @@ impl Group {
         self.become_next(change, &span)
     }
 
-    /// The next epoch would be that of operations which were started alone.
-    fn outside_operations(&self) -> Result<(), OperationError> {
+    /// Operations that were started have a group that is theirs alone, and so would its next epoch
+    /// be, and its own line.
+    pub(super) fn outside_operations(&self) -> Result<(), OperationError> {
         match self.is_workers {
             true => Err(OperationError::InsideOperations),
             false => Ok(()),

@@ -40,7 +40,7 @@ use meshwork_testing::{Need, free_addresses};
 use tokio::runtime::Builder;
 
 use super::*;
-use crate::quic::testing::in_time;
+use crate::quic::testing::{PATIENCE, in_time};
 use crate::{
     DataTransport, Error, JobIdentity, JobSecret, JoinError, LossCause, Network, OperationError,
     ReduceOp, Refusal, Timeouts, Transport, UnauthenticatedCause,
@@ -48,9 +48,6 @@ use crate::{
 
 /// Whether processes of one host share memory here; elsewhere they use QUIC.
 const SHARES_MEMORY: bool = cfg!(all(target_os = "linux", not(meshwork_portable)));
-
-/// Long enough for any test to pass, short enough to see one hang.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How the ranks of a group reach each other.
 #[derive(Clone, Copy, Debug)]

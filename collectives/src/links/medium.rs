@@ -82,6 +82,16 @@ impl LinkMedium {
         self.hierarchy.as_mut()?.across()
     }
 
+    /// Whether this work goes host by host, as [`Planned`] has it.
+    pub(crate) fn goes_by_parts(&self, algorithm: Option<Algorithm>, work: WorkKind) -> bool {
+        let by_hosts = self.hierarchy.is_some() && algorithm == Some(Algorithm::Hierarchical);
+        by_hosts
+            && matches!(
+                work,
+                WorkKind::Reduce { root: None } | WorkKind::Broadcast { .. } | WorkKind::Exchange
+            )
+    }
+
     pub(crate) fn run<T: Element>(
         &mut self,
         conditions: &Conditions<'_>,

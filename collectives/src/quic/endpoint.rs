@@ -77,8 +77,7 @@ pub(super) async fn listen(
                 address: own.to_owned(),
                 kind: error.kind(),
             };
-            let found = timeout(limit, lookup_host(own)).await;
-            let found = found.unwrap_or_else(|late| Err(late.into()));
+            let found = found_within(limit, lookup_host(own)).await;
             (own, found.map_err(failed)?.collect())
         }
         (None, Some(address)) => ("", vec![address]),
@@ -118,8 +117,7 @@ async fn towards(seeds: &[String], limit: Duration) -> Result<SocketAddr, JoinEr
     for (left, seed) in (1..=count).rev().zip(seeds) {
         // As much is left for each of the others.
         let patience = until.saturating_duration_since(Instant::now()) / left;
-        let found = timeout(patience, from_here_to(seed)).await;
-        match found.unwrap_or_else(|late| Err(late.into())) {
+        match found_within(patience, from_here_to(seed)).await {
             Ok(address) => return Ok(address),
             Err(error) => last = error.kind(),
         }
@@ -128,6 +126,14 @@ async fn towards(seeds: &[String], limit: Duration) -> Result<SocketAddr, JoinEr
         seeds: seeds.join(","),
         kind: last,
     })
+}
+
+/// What is looked up, if it is found in time.
+pub(super) async fn found_within<T>(
+    limit: Duration,
+    found: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    timeout(limit, found).await?
 }
 
 /// The address of this machine from which another is reached, and any port.
@@ -161,9 +167,7 @@ pub(super) fn listener(address: SocketAddr, server: ServerConfig) -> io::Result<
 }
 
 pub(super) fn client(identity: &Identity, network: Network) -> ClientConfig {
-    let mut client = ClientConfig::new(identity.client());
-    client.transport_config(transport(network));
-    client
+    client_by(identity, transport(network))
 }
 
 /// One whose connections ask for a sign of life when so much time has gone by without any.
@@ -172,22 +176,24 @@ pub(super) fn attentive_client(
     network: Network,
     pause: Duration,
 ) -> ClientConfig {
-    let mut client = ClientConfig::new(identity.client());
     let mut transport = transport_config(network);
     transport.keep_alive_interval(Some(pause));
-    client.transport_config(Arc::new(transport));
-    client
+    client_by(identity, Arc::new(transport))
 }
 
 /// One whose connections end when so much time has gone by without a sign of life, for which they
 /// ask before.
 pub(super) fn impatient_client(identity: &Identity, silence: Duration) -> ClientConfig {
-    let mut client = ClientConfig::new(identity.client());
     let mut transport = transport_config(Network::default());
     transport
         .keep_alive_interval(Some(silence / 4))
         .max_idle_timeout(silence.try_into().ok());
-    client.transport_config(Arc::new(transport));
+    client_by(identity, Arc::new(transport))
+}
+
+fn client_by(identity: &Identity, transport: Arc<TransportConfig>) -> ClientConfig {
+    let mut client = ClientConfig::new(identity.client());
+    client.transport_config(transport);
     client
 }
 

@@ -71,8 +71,9 @@ impl Rendezvous {
     }
 
     /// Waits so long for the others, instead of 30 s: from a millisecond to a day. A rank that has
-    /// reached rank 0 gives it 5 s more to say who is missing. Once all have come, rank 0 gives
-    /// those whose connection was broken up to 13 s to call it again.
+    /// reached rank 0 gives it 5 s more to say who is missing. Rank 0 gives those whose
+    /// connection was broken up to 13 s to call it again once all have come, and 5 s where some
+    /// have not.
     #[must_use]
     pub fn with_limit(mut self, limit: Duration) -> Self {
         self.limit = Timeouts::default().with_join(limit).join();

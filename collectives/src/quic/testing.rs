@@ -12,7 +12,7 @@ use super::{Remote, join};
 use crate::{GroupConfig, JobSecret, Member, OperationError, Rank, Timeouts, Transport};
 
 /// Long enough for any test to pass, short enough to see one hang.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a member may be silent: a fourth of the time in which all have to meet.
 pub(super) const SILENCE: Duration = Duration::from_secs(1);
 

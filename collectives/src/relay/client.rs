@@ -39,7 +39,11 @@ const REFUSALS: u32 = 2;
 const STANDS: Duration = Duration::from_secs(3);
 
 /// Keeps this rank registered at a relay for as long as it lives.
-pub(crate) struct RelayClient(Arc<Shared>);
+pub(crate) struct RelayClient(
+    Arc<Shared>,
+    /// Those of the tasks that end with it.
+    [AbortHandle; 3],
+);
 
 struct Shared {
     /// As it was given.
@@ -59,8 +63,6 @@ struct Shared {
     most: usize,
     /// How long the relay's name is looked up.
     limit: Duration,
-    /// Which end with the client.
-    tasks: Mutex<Vec<AbortHandle>>,
 }
 
 /// What a peer is to the endpoint.
@@ -131,15 +133,13 @@ impl RelayClient {
             ways: Mutex::default(),
             most: own.most as usize,
             limit: own.limit,
-            tasks: Mutex::default(),
         });
         let tasks = [
             spawn(shared.clone().stay_registered()),
             spawn(shared.clone().follow()),
             spawn(shared.clone().listen()),
         ];
-        lock(&shared.tasks).extend(tasks.map(|task| task.abort_handle()));
-        Ok(Self(shared))
+        Ok(Self(shared, tasks.map(|task| task.abort_handle())))
     }
 
     /// The relay's address, as it was given.
@@ -189,7 +189,7 @@ impl RelayClient {
 
 impl Drop for RelayClient {
     fn drop(&mut self) {
-        lock(&self.0.tasks).iter().for_each(AbortHandle::abort);
+        self.1.iter().for_each(AbortHandle::abort);
         self.keep(|_| false);
     }
 }

@@ -62,13 +62,7 @@ fn text(wanted: &Compile, devices: usize, step: Option<&Step>) -> Result<Vec<u8>
     }
     let text = match (step, wanted.program.collective()) {
         (Some(step), _) => step.text()?,
-        (None, Some(program)) => {
-            let bytes = match wanted.bytes {
-                Some(bytes) => bytes,
-                None => BYTES,
-            };
-            program.stablehlo(bytes, devices)
-        }
+        (None, Some(program)) => program.stablehlo(wanted.bytes.unwrap_or(BYTES), devices),
         (None, None) => return Err(TpuError::NoModel),
     };
     Ok(text.into_bytes())

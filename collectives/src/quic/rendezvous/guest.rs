@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// What a rank that has been heard waits longer than rank 0 does, which says who is missing.
 const GRACE: Duration = Duration::from_secs(5);
 
-enum Attempt {
+pub(super) enum Attempt {
     /// Another attempt may succeed: rank 0 is not there yet.
     Failed,
     /// None will.
@@ -81,7 +81,7 @@ async fn attempt(
     answer.map_err(|_| rendezvous.unanswered())?
 }
 
-async fn reach(
+pub(super) async fn reach(
     rendezvous: &Rendezvous,
     identity: &Identity,
     address: SocketAddr,

@@ -255,10 +255,9 @@ async fn listen(
         address: rendezvous.address.clone(),
         kind: error.kind(),
     };
-    let found = timeout_at(until, look_up(&rendezvous.address)).await;
-    let address = found
-        .unwrap_or_else(|late| Err(late.into()))
-        .map_err(unbound)?;
+    let limit = until.saturating_duration_since(Instant::now());
+    let found = endpoint::found_within(limit, look_up(&rendezvous.address)).await;
+    let address = found.map_err(unbound)?;
     // The name may be that of an address translation, or mean this host alone on this host.
     let address = SocketAddr::new(everywhere(address.ip()), address.port());
     endpoint::listener(address, endpoint::server(identity, Network::default())).map_err(|error| {

@@ -3,7 +3,6 @@
 use std::net::UdpSocket;
 use std::thread;
 
-use quinn::{Connection, Endpoint};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
@@ -193,7 +192,8 @@ fn be_heard_and_break(guest: &Rendezvous, secret: JobSecret) -> Option<()> {
     let said = Message::Register(registration).encode();
     let breaking = async {
         let address = guest.address.parse().unwrap();
-        let (endpoint, connection) = call(&identity, address).await?;
+        let reached = guest::reach(guest, &identity, address).await.ok();
+        let (endpoint, connection) = reached?;
         let (mut send, _receive) = connection.open_bi().await.ok()?;
         send.write_all(&said).await.ok()?;
         send.finish().ok()?;
@@ -256,19 +256,11 @@ fn a_rank_may_look_for_rank_0_longer_than_it_calls_it() {
     assert_eq!(met.unwrap(), host.join().unwrap().unwrap());
 }
 
-/// Somebody of its job reaches rank 0.
-async fn call(identity: &Identity, address: SocketAddr) -> Option<(Endpoint, Connection)> {
-    let endpoint = endpoint::dialler(everywhere(address.ip())).unwrap();
-    let name = identity.server_name(Role::Rank(Rank::CHIEF)).unwrap();
-    let client = endpoint::client(identity, Network::default());
-    let connecting = endpoint.connect_with(client, address, &name.to_str());
-    let connection = connecting.unwrap().await.ok()?;
-    Some((endpoint, connection))
-}
-
 /// What rank 0 answers to somebody of its job who says this, unless its time is over before.
 async fn answer(identity: &Identity, address: SocketAddr, said: &[u8]) -> Option<Message> {
-    let (_endpoint, connection) = call(identity, address).await?;
+    let guest = of(&address.to_string(), 1, 2, PLENTY);
+    let reached = guest::reach(&guest, identity, address).await.ok();
+    let (_endpoint, connection) = reached?;
     let (mut send, mut receive) = connection.open_bi().await.ok()?;
     send.write_all(said).await.ok()?;
     control::read(&mut receive).await.ok()
