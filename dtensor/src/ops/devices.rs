@@ -76,7 +76,8 @@ impl<T: Number> DTensor<T> {
         number: T,
     ) -> Result<Self, Error> {
         let reduced = self.reduce_partial()?;
-        let record = Record::of(Primitive::ByNumber(pairwise, number.to_f64())).with(&reduced);
+        let record =
+            Record::of(Primitive::ByNumber(pairwise, number.to_f64().into())).with(&reduced);
         let local = Local::of(&reduced);
         if local.shaped().is_none() {
             let made = local.here(|_, block| block.mapv(|element| function(element, number)))?;

@@ -74,18 +74,27 @@ impl<T: Scalar> DTensor<T> {
 
     /// Checks that all elements are indices below the size of an axis.
     pub(crate) fn check_below(&self, axis: usize, size: usize) -> Result<(), Error> {
-        for index in self.unpack()?.iter().flatten() {
-            if index.to_index().is_none_or(|index| index >= size) {
-                let outside = Error::IndexOutside {
-                    index: index.to_f64(),
-                    axis,
-                    size,
-                };
-                self.context().abort(&outside);
-                return Err(outside);
-            }
-        }
-        Ok(())
+        self.check_each(self.unpack()?.iter().flatten(), axis, size)
+    }
+
+    /// Checks that these of its elements are indices below the size of an axis.
+    pub(crate) fn check_each<'a>(
+        &self,
+        mut elements: impl Iterator<Item = &'a T>,
+        axis: usize,
+        size: usize,
+    ) -> Result<(), Error> {
+        let is_outside = |own: &&T| own.to_index().is_none_or(|index| index >= size);
+        let Some(index) = elements.find(is_outside) else {
+            return Ok(());
+        };
+        let outside = Error::IndexOutside {
+            index: index.to_f64(),
+            axis,
+            size,
+        };
+        self.context().abort(&outside);
+        Err(outside)
     }
 
     /// A new last axis of this size, 1 at the index that the element states and 0 elsewhere.

@@ -219,7 +219,7 @@ impl Kind {
         match primitive {
             Primitive::Pointwise(by) => Some(Self::Pointwise(*by)),
             Primitive::Pairwise(by) => Some(Self::Pairwise(*by)),
-            Primitive::ByNumber(by, number) => Some(Self::ByNumber(*by, *number)),
+            Primitive::ByNumber(by, number) => Some(Self::ByNumber(*by, number.get())),
             Primitive::Op(Op::BiasAdd) => Some(Self::Pairwise(Pairwise::Add)),
             Primitive::Op(Op::Select) => Some(Self::Select),
             Primitive::Op(_)

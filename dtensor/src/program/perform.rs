@@ -80,7 +80,7 @@ pub(super) fn perform(
             with_float!(&**first, |first| one(pairwise(*by, first, operands)?))
         }
         Primitive::ByNumber(by, number) => {
-            with_float!(&**first, |first| one(by_number(*by, first, *number)?))
+            with_float!(&**first, |first| one(by_number(*by, first, number.get())?))
         }
         Primitive::LogSoftmax { axis } => {
             with_float!(&**first, |first| one(first.log_softmax(*axis)?))

@@ -1,7 +1,6 @@
 use std::collections::HashMap;
 
-use super::{Program, Task};
-use crate::record::Primitive;
+use super::Program;
 
 impl Program {
     /// Leaves out steps that do again what was done before: both ends of a step use one softmax.
@@ -20,8 +19,7 @@ impl Program {
                 let mut pairs = step.results.iter().zip(&other.results);
                 pairs.all(|(own, other)| self.values[*own].element == self.values[*other].element)
             };
-            let found =
-                others.find(|other| do_the_same(&other.task, &step.task) && same_types(other));
+            let found = others.find(|other| other.task == step.task && same_types(other));
             if let Some(other) = found {
                 for (own, others) in step.results.iter().zip(&other.results) {
                     same[*own] = *others;
@@ -35,17 +33,5 @@ impl Program {
         for output in &mut self.outputs {
             *output = same[*output];
         }
-    }
-}
-
-/// Whether two ops make the same bits: with zeros of two signs they do not.
-fn do_the_same(one: &Task, other: &Task) -> bool {
-    let by_number = |task: &Task| match task {
-        Task::One(Primitive::ByNumber(by, number)) => Some((*by, number.to_bits())),
-        Task::One(_) | Task::Fused(_) => None,
-    };
-    match (by_number(one), by_number(other)) {
-        (Some(one), Some(other)) => one == other,
-        _ => one == other,
     }
 }

@@ -3,14 +3,14 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use meshwork_accel::{ElementType, Region};
+use meshwork_accel::ElementType;
 use meshwork_layout::Shape;
 use meshwork_layout::ops::TensorLayout;
 
 use super::{Described, Recording, Trace};
 use crate::backend::{Bound, DeviceBlocks, LocalDevices, Recorder};
 use crate::blocks::Blocks;
-use crate::{Block, Context, DTensor, Error, Scalar, bf16, f16};
+use crate::{Context, DTensor, Error, Scalar, bf16, f16};
 
 /// A tensor of elements of any type.
 pub(crate) type AnyTensor = Arc<dyn Tensor>;
@@ -67,10 +67,16 @@ impl<T: Scalar> Tensor for DTensor<T> {
 
     fn check_bound(&self, bound: &Bound) -> Result<(), Error> {
         let Bound { axis, size, .. } = *bound;
-        match &bound.part {
-            Some(part) => boxed(self, part)?.check_below(axis, size),
-            None => self.check_below(axis, size),
+        let Some(part) = &bound.part else {
+            return self.check_below(axis, size);
+        };
+        for block in self.unpack()?.iter() {
+            // In a graph, a block in other sizes is the same value.
+            let block = block.to_shape(part.whole()).map_err(|_| Error::NotKept)?;
+            let cut = block.slice_each_axis(|own| part.part()[own.axis.index()].clone().into());
+            self.check_each(cut.iter(), axis, size)?;
         }
+        Ok(())
     }
 
     fn is_spare(&self) -> bool {
@@ -144,18 +150,6 @@ pub(crate) fn like<'a, T: Scalar>(
     tensor: &'a AnyTensor,
 ) -> Result<&'a DTensor<T>, Error> {
     tensor.typed().ok_or(Error::NotKept)
-}
-
-/// The same with a box of each block only, for who looks at elements and not at shapes.
-fn boxed<T: Scalar>(of: &DTensor<T>, part: &Region) -> Result<DTensor<T>, Error> {
-    let cut = |block: &Block<T>| {
-        // In a graph, a block in other sizes is the same value.
-        let block = block.to_shape(part.whole()).map_err(|_| Error::NotKept)?;
-        let cut = block.slice_each_axis(|axis| part.part()[axis.axis.index()].clone().into());
-        Ok(cut.to_owned().into_shared())
-    };
-    let blocks = of.unpack()?.iter().map(cut).collect::<Result<_, Error>>()?;
-    DTensor::of(of.context(), of.placement().clone(), blocks)
 }
 
 /// A tensor that is described so, of blocks of these sizes on devices.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use meshwork_accel::{ElementType, Pairwise, Pointwise};
-use meshwork_layout::ops::{Labels, Op, Reducer};
+use meshwork_layout::ops::{Labels, Op, Real, Reducer};
 
 use super::Scan;
 
@@ -19,7 +19,7 @@ pub(crate) enum Primitive {
     /// A function of the elements of two tensors at the same index.
     Pairwise(Pairwise),
     /// A function of each element and a number, which is the second.
-    ByNumber(Pairwise, f64),
+    ByNumber(Pairwise, Real),
     /// The logarithm of the softmax.
     LogSoftmax {
         /// The axis of classes.

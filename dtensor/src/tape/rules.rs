@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use meshwork_accel::{Pairwise, Pointwise};
 use meshwork_layout::Layout;
-use meshwork_layout::ops::Op;
 
 use crate::ops::ReduceAxes;
-use crate::record::{AnyTensor, Node, Primitive, like, with_float, with_indices};
+use crate::record::{AnyTensor, Node, Primitive, like, with_float};
 use crate::{DTensor, Error, Float};
 
 mod choice;
@@ -71,27 +70,13 @@ impl Rule<'_> {
     #[track_caller]
     fn through_one<T: Float>(&self, upstream: &DTensor<T>) -> Result<Gradients, Error> {
         match &self.node.primitive {
-            // Floats of the gradient's type may not have all indices.
-            Primitive::Op(Op::Embedding) => {
-                let table = self.operand::<T>(0)?;
-                let by_table = with_indices!(self.given(1)?, |indices| {
-                    table.embedding_gradient(indices, upstream)?
-                });
-                Ok(vec![some(by_table), None])
-            }
-            Primitive::Op(Op::EmbeddingGradient) => {
-                let by_table = self.operand::<T>(0)?.zeros_like()?;
-                let by_rows =
-                    with_indices!(self.given(1)?, |indices| upstream.embedding(indices)?);
-                Ok(vec![some(by_table), None, some(by_rows)])
-            }
             Primitive::Op(op) => self.op(op, upstream),
             Primitive::Pointwise(pointwise) => only(self.pointwise(*pointwise, upstream)),
             Primitive::Pairwise(pairwise) => self.pairwise(*pairwise, upstream),
             Primitive::ByNumber(by, number) => only(match by {
                 Pairwise::Add | Pairwise::Subtract => Ok(upstream.clone()),
-                Pairwise::Multiply => upstream.scale(T::from_f64(*number)),
-                Pairwise::Divide => upstream.by_number(*by, T::over, T::from_f64(*number)),
+                Pairwise::Multiply => upstream.scale(T::from_f64(number.get())),
+                Pairwise::Divide => upstream.by_number(*by, T::over, T::from_f64(number.get())),
             }),
             Primitive::LogSoftmax { axis } => {
                 let softmax = self.result::<T>(0)?.exp()?;

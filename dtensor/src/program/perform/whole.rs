@@ -25,7 +25,7 @@ pub(super) fn is_known(primitive: &Primitive, elements: &[ElementType]) -> bool 
             Reducer::Sum | Reducer::Product | Reducer::Min | Reducer::Max => !is_truth,
         },
         Primitive::Op(op) => moves(op) || (!is_truth && computes(op)),
-        Primitive::ByNumber(_, number) => !is_truth && number.abs() < EXACT,
+        Primitive::ByNumber(_, number) => !is_truth && number.get().abs() < EXACT,
         Primitive::Pairwise(_)
         | Primitive::Pointwise(Pointwise::Negate | Pointwise::Relu)
         | Primitive::ArgMin { .. } => !is_truth,
@@ -133,7 +133,7 @@ fn computed<T: Number>(
         Primitive::Pairwise(Pairwise::Subtract) => first.sub(second()?),
         Primitive::Pairwise(Pairwise::Multiply) => first.mul(second()?),
         Primitive::Pairwise(Pairwise::Divide) => first.div(second()?),
-        Primitive::ByNumber(by, number) => super::by_number(*by, first, *number),
+        Primitive::ByNumber(by, number) => super::by_number(*by, first, number.get()),
         Primitive::ArgMin { axis } => return Ok(one(first.argmin(*axis)?)),
         Primitive::Op(Op::ArgReduce { axis }) => return Ok(one(first.argmax(*axis)?)),
         Primitive::Op(Op::BiasAdd) => first.bias_add(second()?),

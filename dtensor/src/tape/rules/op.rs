@@ -31,6 +31,20 @@ impl Rule<'_> {
                 });
                 Ok(vec![some(by_params), None])
             }
+            // Floats of the gradient's type may not have all indices.
+            Op::Embedding => {
+                let table = self.operand::<T>(0)?;
+                let by_table = with_indices!(self.given(1)?, |indices| {
+                    table.embedding_gradient(indices, upstream)?
+                });
+                Ok(vec![some(by_table), None])
+            }
+            // Of the table only the layout counts.
+            Op::EmbeddingGradient => {
+                let by_rows =
+                    with_indices!(self.given(1)?, |indices| upstream.embedding(indices)?);
+                Ok(vec![None, None, some(by_rows)])
+            }
             Op::Stack { axis } => Ok(upstream.unstack(*axis)?.into_iter().map(some).collect()),
             Op::Tile { multiples } => only(self.tile(multiples, upstream)),
             Op::StridedSlice(indices) => only(self.strided_slice(indices, upstream)),
