@@ -14,7 +14,6 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -22,6 +21,7 @@ use crate::access::Token;
 use crate::error::FetchError;
 use crate::look::{Silence, Unanswered};
 use crate::process;
+use crate::runtime::OwnRuntime;
 
 /// Ranks that are asked at the same time.
 const AT_ONCE: usize = 64;
@@ -99,8 +99,7 @@ impl Target {
 /// Asks ranks how they fare.
 #[derive(Debug)]
 pub struct StatusClient {
-    /// Until it is dropped.
-    runtime: Option<Runtime>,
+    runtime: OwnRuntime,
     token: Option<Token>,
     patience: Duration,
 }
@@ -111,9 +110,8 @@ impl StatusClient {
     /// # Errors
     /// What the operating system says when it refuses what sockets need.
     pub fn new(token: Option<Token>, patience: Duration) -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Self {
-            runtime: Some(runtime),
+            runtime: OwnRuntime::new()?,
             token,
             patience,
         })
@@ -128,17 +126,8 @@ impl StatusClient {
             patience: self.patience,
             until: None,
         });
-        let runtime = self.runtime.as_ref().expect("only the drop takes it");
-        runtime.block_on(ask_all(self.token.as_ref(), asks.collect()))
-    }
-}
-
-impl Drop for StatusClient {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // The look-up of a name cannot be ended, and goes on past every deadline.
-            runtime.shutdown_background();
-        }
+        self.runtime
+            .block_on(ask_all(self.token.as_ref(), asks.collect()))
     }
 }
 
@@ -275,8 +264,9 @@ mod tests {
     fn what_cannot_be_ended_is_not_waited_for() {
         let client = StatusClient::new(None, Duration::from_secs(1)).unwrap();
         let (end, ended) = mpsc::channel::<()>();
-        let runtime = client.runtime.as_ref().unwrap();
-        runtime.spawn_blocking(move || ended.recv_timeout(Duration::from_secs(10)));
+        client
+            .runtime
+            .spawn_blocking(move || ended.recv_timeout(Duration::from_secs(10)));
         drop(client);
         assert!(end.send(()).is_ok(), "it was waited for");
     }

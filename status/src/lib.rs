@@ -86,6 +86,7 @@ mod operations;
 mod page;
 mod process;
 mod report;
+mod runtime;
 mod server;
 mod settings;
 mod snapshot;

@@ -26,7 +26,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use meshwork_collectives::Statistics;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
@@ -36,6 +35,7 @@ use crate::folder::Note;
 use crate::gather::{Asker, Gatherer, Scope, Subject};
 use crate::page::{self, Asset};
 use crate::report::StatusSource;
+use crate::runtime::OwnRuntime;
 use crate::settings::Settings;
 use crate::{json, metrics, process};
 
@@ -83,8 +83,7 @@ impl Server {
         let folder = settings.folder.as_deref();
         let note = folder.map(|folder| Note::write(folder, &group.address, address));
         let note = note.transpose()?;
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(no_thread)?;
+        let runtime = OwnRuntime::new().map_err(no_thread)?;
         let listener = {
             let _inside = runtime.enter();
             TcpListener::from_std(listener).map_err(failing)?
@@ -102,8 +101,6 @@ impl Server {
                     _ = stopped => {}
                 }
             });
-            // The look-up of a name cannot be ended, and goes on past every deadline.
-            runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("meshwork status".to_owned());
         let thread = thread.spawn(serve).map_err(no_thread)?;

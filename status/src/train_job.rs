@@ -29,7 +29,6 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_rustls::TlsConnector;
@@ -38,6 +37,7 @@ use zeroize::Zeroizing;
 use crate::client::converse;
 use crate::error::{Error, FetchError};
 use crate::report::StatusSource;
+use crate::runtime::OwnRuntime;
 
 /// Between two reports: Trainer asks for no more than one in so long.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -175,8 +175,7 @@ impl TrainJobReports {
     /// [`Error::Thread`]
     pub fn start(train_job: TrainJob, source: Arc<dyn StatusSource>) -> Result<Self, Error> {
         let no_thread = |error: io::Error| Error::Thread { kind: error.kind() };
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(no_thread)?;
+        let runtime = OwnRuntime::new().map_err(no_thread)?;
         let (stop, stopped) = oneshot::channel();
         let mut reporter = Reporter {
             train_job,
@@ -185,7 +184,7 @@ impl TrainJobReports {
             failing: false,
         };
         let thread = thread::Builder::new().name("meshwork reports".to_owned());
-        let thread = thread.spawn(move || reporter.run(runtime, stopped));
+        let thread = thread.spawn(move || reporter.run(&runtime, stopped));
         Ok(Self {
             stop: Some(stop),
             thread: Some(thread.map_err(no_thread)?),
@@ -213,7 +212,7 @@ struct Reporter {
 }
 
 impl Reporter {
-    fn run(&mut self, runtime: Runtime, mut stopped: oneshot::Receiver<()>) {
+    fn run(&mut self, runtime: &OwnRuntime, mut stopped: oneshot::Receiver<()>) {
         runtime.block_on(async {
             let mut turns = interval(PAUSE);
             turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -229,8 +228,6 @@ impl Reporter {
             }
             self.tell(FAREWELL).await;
         });
-        // The look-up of a name cannot be ended, and goes on past every deadline.
-        runtime.shutdown_background();
     }
 
     async fn tell(&mut self, patience: Duration) {

@@ -42,7 +42,7 @@ pub(crate) fn gather_bytes(group: &mut Group, own: &[u8]) -> Result<Vec<Vec<u8>>
 
 /// How many elements each worker gives, and those of all.
 #[track_caller]
-pub(super) fn gather_uneven<T: Element>(
+pub(crate) fn gather_uneven<T: Element>(
     group: &mut Group,
     own: &[T],
 ) -> Result<(Vec<usize>, Vec<T>), Error> {

@@ -18,7 +18,7 @@ use super::survivors::{self, Decision, Layout, NextStep, Sources, Standing};
 use super::tensors::Tensors;
 use super::unit::ShardedUnit;
 use super::{Copies, Shard, UnitSpec};
-use crate::replica::gather_bytes;
+use crate::replica::gather_uneven;
 use crate::{Error, MultiWorkerMirroredStrategy, StateError};
 
 /// What became of the values of a model when workers have changed: the same on all of them.
@@ -233,12 +233,10 @@ impl<O: ElementWise> ShardedModel<O> {
     /// The parts that any worker knows to be lost.
     #[track_caller]
     fn tell_lost(&self, group: &mut Group) -> Result<Vec<usize>, Error> {
-        let own = self.lost.iter().map(|part| *part as u64);
-        let own: Vec<u8> = own.flat_map(u64::to_le_bytes).collect();
-        let all = gather_bytes(group, &own)?.concat();
-        let (words, _) = all.as_chunks::<{ size_of::<u64>() }>();
-        let parts = words.iter().copied().map(u64::from_le_bytes);
-        let parts: BTreeSet<usize> = parts.filter_map(|part| part.try_into().ok()).collect();
+        let own: Vec<u64> = self.lost.iter().map(|part| *part as u64).collect();
+        let (_, parts) = gather_uneven(group, &own)?;
+        let parts = parts.into_iter().filter_map(|part| part.try_into().ok());
+        let parts: BTreeSet<usize> = parts.collect();
         Ok(parts.into_iter().collect())
     }
 
