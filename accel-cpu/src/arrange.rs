@@ -332,22 +332,3 @@ fn equally_long(left: usize, right: usize) -> Result<(), Error> {
         false => Err(Error::LengthMismatch { left, right }),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use meshwork_accel::{DeviceId, bf16};
-
-    use super::*;
-
-    #[test]
-    fn short_floats_are_made_one_in_32_bits() {
-        let cpu = CpuAccelerator::new();
-        let device = DeviceId::new(0);
-        let mut ones = cpu.allocate(device, ElementType::Bf16, 1000).unwrap();
-        cpu.upload(&[bf16::ONE; 1000], &mut ones, 0).unwrap();
-        let sums = cpu.fold(ReduceOp::Sum, [2, 500, 1], &ones).unwrap();
-        let mut found = [bf16::ZERO; 2];
-        cpu.download(&sums, 0, &mut found).unwrap();
-        assert_eq!(found.map(bf16::to_f32), [500.0; 2]);
-    }
-}

@@ -235,8 +235,10 @@ fn large_totals<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result
         _ => return Ok(()),
     };
     let buffer = bench.with(&vec![number; totals.len()])?;
-    let scanned = bench.accelerator.scan(op, [1, totals.len(), 1], &buffer)?;
-    bench.holds(&scanned, &totals)
+    let sizes = [1, totals.len(), 1];
+    bench.holds(&bench.accelerator.scan(op, sizes, &buffer)?, &totals)?;
+    let total = &totals[totals.len() - 1..];
+    bench.holds(&bench.accelerator.fold(op, sizes, &buffer)?, total)
 }
 
 fn refusals<A: Arrange>(bench: Bench<'_, A>) -> Result<(), Found> {

@@ -178,7 +178,7 @@ impl CudaVars {
         let passed = loss.backward();
         self.hooks.close()?;
         let mut gradients = passed?;
-        refuse_unhooked(&self.specs(), &self.vars, &gradients)?;
+        refuse_unhooked(self.hooks.gradients().specs(), &self.vars, &gradients)?;
         let sums = self.hooks.gradients().finish(replica)?;
         self.put(&sums, &mut gradients)?;
         Ok(gradients)
