@@ -14,7 +14,7 @@ use std::net::UdpSocket;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use harness::{Running, meshwork};
@@ -168,22 +168,80 @@ fn a_relay_without_a_token_says_where_to_get_one_and_a_token_is_of_its_job() {
     assert_eq!(printed.trim_end(), *RelayToken::of(&secret).to_hex());
 }
 
-/// What the command writes to standard error at first, by one call.
-fn first_write(mut command: Command) -> String {
-    let (ours, theirs) = UnixDatagram::pair().unwrap();
-    ours.set_read_timeout(Some(Duration::from_secs(60)))
+/// A command that runs, and the two ends of its standard error.
+struct Spawned {
+    child: Child,
+    ours: UnixDatagram,
+    theirs: UnixDatagram,
+}
+
+impl Spawned {
+    fn new(mut command: Command) -> Self {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        let stderr = OwnedFd::from(theirs.try_clone().unwrap());
+        let child = command.stderr(stderr).spawn().unwrap();
+        Self {
+            child,
+            ours,
+            theirs,
+        }
+    }
+
+    /// What it writes by one call.
+    fn write(&self) -> String {
+        let mut written = [0; 4096];
+        let len = self.ours.recv(&mut written).unwrap();
+        String::from_utf8_lossy(&written[..len]).into_owned()
+    }
+
+    /// What it writes from now on waits for a reader.
+    fn fill(&self) {
+        self.theirs.set_nonblocking(true).unwrap();
+        while self.theirs.send(b"full").is_ok() {}
+        self.theirs.set_nonblocking(false).unwrap();
+    }
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_relay_whose_lines_nobody_reads_answers_all_the_same() {
+    let mut relay = meshwork(&["relay", "--listen", "127.0.0.1:0"]);
+    let token = RelayToken::of(&JobSecret::generate().unwrap());
+    relay.env(RelayToken::ENV, token.to_hex().as_str());
+    let relay = Spawned::new(relay);
+    let line = relay.write();
+    let (_, address) = line.trim_end().split_once("listens on ").unwrap();
+    relay.fill();
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.connect(address).unwrap();
+    stranger
+        .set_read_timeout(Some(Duration::from_secs(20)))
         .unwrap();
-    let mut child = command.stderr(OwnedFd::from(theirs)).spawn().unwrap();
-    let mut written = [0; 4096];
-    let len = ours.recv(&mut written).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    String::from_utf8_lossy(&written[..len]).into_owned()
+    let answer = |datagram: &[u8]| {
+        let mut answer = [0; 64];
+        stranger.send(datagram).unwrap();
+        let len = stranger.recv(&mut answer).expect("an answer");
+        answer[..len].to_vec()
+    };
+    // A hello, and then a register with the cookie of its answer, for which it has no proof.
+    let challenge = answer(&[&b"mw1\x01"[..], &[0; 44]].concat());
+    let register = [&b"mw1\x03"[..], &[0; 20], &challenge[20..], &[0; 32]].concat();
+    for _ in 0..100 {
+        assert!(answer(&register).starts_with(b"mw1\x06"), "it is refused");
+    }
 }
 
 #[test]
 fn lines_are_written_whole_so_that_those_of_others_do_not_cut_them() {
-    let complaint = first_write(meshwork(&["relay-token"]));
+    let complaint = Spawned::new(meshwork(&["relay-token"])).write();
     assert!(
         complaint.starts_with("meshwork relay-token: "),
         "{complaint}"
@@ -192,7 +250,7 @@ fn lines_are_written_whole_so_that_those_of_others_do_not_cut_them() {
     let mut relay = meshwork(&["relay", "--listen", "127.0.0.1:0"]);
     let token = RelayToken::of(&JobSecret::generate().unwrap());
     relay.env(RelayToken::ENV, token.to_hex().as_str());
-    let line = first_write(relay);
+    let line = Spawned::new(relay).write();
     assert!(
         line.starts_with("meshwork relay: listens on 127.0.0.1:") && line.ends_with('\n'),
         "{line}"

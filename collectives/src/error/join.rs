@@ -85,10 +85,10 @@ pub enum JoinError {
         /// Processes that asked to join and were refused meanwhile.
         refused: Vec<UnauthenticatedPeer>,
     },
-    /// Rank 0 of a [`Rendezvous`](crate::Rendezvous) has more time than this rank and waits, or
-    /// has ended in the last seconds before.
+    /// Rank 0 of a [`Rendezvous`](crate::Rendezvous) has more time than this rank and waits, or it
+    /// has ended or gone on without this rank, whose connection was broken.
     #[error(
-        "{peer} was reached, but within {waited:.1?} it did not tell where all ranks listen: it waits for others, whom its own error names; start all ranks within that time, or raise MESHWORK_JOIN_TIMEOUT"
+        "{peer} was reached, but within {waited:.1?} it did not tell where all ranks listen: it waits for others, whom its own error names, or has ended; start all ranks within that time, or raise MESHWORK_JOIN_TIMEOUT"
     )]
     StillWaiting {
         /// Rank 0.
@@ -127,6 +127,23 @@ pub enum JoinError {
     Relay {
         /// As it was given.
         relay: String,
+        /// What the system said.
+        kind: io::ErrorKind,
+    },
+    /// Something else listens where this process should as a relay.
+    #[error(
+        "the relay cannot listen on {address}: the port is taken; end the process that holds it or give the relay another port"
+    )]
+    RelayPortTaken {
+        /// Where it should listen.
+        address: SocketAddr,
+    },
+    /// The address of this process as a relay is not one of this machine, or cannot be bound for
+    /// another reason.
+    #[error("the relay cannot listen on {address}: {kind}; is it an address of this machine?")]
+    RelayBind {
+        /// Where it should listen.
+        address: SocketAddr,
         /// What the system said.
         kind: io::ErrorKind,
     },
@@ -251,6 +268,7 @@ impl JoinError {
             self,
             Self::PortTaken { .. }
                 | Self::TcpPortTaken { .. }
+                | Self::RelayPortTaken { .. }
                 | Self::TcpUnreached { .. }
                 | Self::NotJoined { .. }
                 | Self::StillWaiting { .. }

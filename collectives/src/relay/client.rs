@@ -114,7 +114,8 @@ impl RelayClient {
         };
         let mut nonce = Nonce::default();
         fill_random(&mut nonce)?;
-        let socket = connected(name, own.limit).await.map_err(failed)?;
+        let addresses = look_up(name, own.limit).await.map_err(failed)?;
+        let socket = connected(&addresses).await.map_err(failed)?;
         let standing = Standing {
             heard: Instant::now(),
             refusals: 0,
@@ -212,21 +213,50 @@ impl Shared {
         }
     }
 
-    /// Goes on from another address where this machine has lost the one of the socket: the relay
-    /// then gives it a session of its own. Nothing else waits for the name service.
+    /// Goes on from another address where this machine has lost the one of the socket, and to the
+    /// next address of the relay's name while the one in use is silent. Nothing else waits for the
+    /// name service.
     async fn follow(self: Arc<Self>) {
+        let mut tried: Option<Instant> = None;
         loop {
             sleep(AT_FIRST).await;
-            let own = self.towards().local_addr();
-            if own.is_ok_and(|own| is_here(own.ip())) {
+            let is_early = tried.is_some_and(|tried| tried.elapsed() < SILENCE);
+            if !self.has_moved() && (is_early || !self.is_silent()) {
                 continue;
             }
-            // Without any way there the next look finds the same.
-            if let Ok(socket) = connected(&self.name, self.limit).await {
-                self.session.store(0, Ordering::Relaxed);
-                self.socket.send_replace(Arc::new(socket));
+            tried = Some(Instant::now());
+            if let Ok(addresses) = look_up(&self.name, self.limit).await {
+                self.go_on(addresses).await;
             }
         }
+    }
+
+    /// Has a session of its own from there.
+    async fn go_on(&self, mut addresses: Vec<SocketAddr>) {
+        let is_silent = self.is_silent();
+        if !is_silent && !self.has_moved() {
+            // It has answered while its name was looked up.
+            return;
+        }
+        let last = self.towards().peer_addr().ok();
+        if let Some(at) = addresses.iter().position(|one| Some(*one) == last) {
+            addresses.rotate_left(at + usize::from(is_silent));
+        }
+        // Without any way there the next look finds the same.
+        if let Ok(socket) = connected(&addresses).await {
+            self.session.store(0, Ordering::Relaxed);
+            self.socket.send_replace(Arc::new(socket));
+        }
+    }
+
+    /// Whether this machine has lost the address of the socket.
+    fn has_moved(&self) -> bool {
+        let own = self.towards().local_addr();
+        !own.is_ok_and(|own| is_here(own.ip()))
+    }
+
+    fn is_silent(&self) -> bool {
+        lock(&self.standing).is_silent
     }
 
     fn towards(&self) -> Arc<UdpSocket> {
@@ -395,17 +425,28 @@ impl Shared {
     }
 }
 
-/// A socket towards the relay, from any port, if its name is found in time.
-async fn connected(relay: &str, limit: Duration) -> io::Result<UdpSocket> {
+/// The addresses of the relay, if its name is found in time.
+async fn look_up(relay: &str, limit: Duration) -> io::Result<Vec<SocketAddr>> {
+    let found = timeout(limit, tokio::net::lookup_host(relay)).await??;
+    Ok(found.collect())
+}
+
+/// A socket from any port towards the first of these addresses that there is a way to.
+async fn connected(addresses: &[SocketAddr]) -> io::Result<UdpSocket> {
     let mut last = io::ErrorKind::NotFound.into();
-    for address in timeout(limit, tokio::net::lookup_host(relay)).await?? {
-        let socket = UdpSocket::bind((everywhere(address.ip()), 0)).await?;
-        match socket.connect(address).await {
-            Ok(()) => return Ok(socket),
+    for address in addresses {
+        match connected_to(*address).await {
+            Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+async fn connected_to(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((everywhere(address.ip()), 0)).await?;
+    socket.connect(address).await?;
+    Ok(socket)
 }
 
 /// A socket that exchanges datagrams with the endpoint and nobody else. It has an address that this
@@ -445,8 +486,8 @@ mod tests {
     use tokio::task::yield_now;
 
     use super::*;
-    use crate::JobSecret;
     use crate::quic::testing::without_look_ups;
+    use crate::{JobSecret, Relay, RelayLimits};
 
     const REASON: RelayRefusal = RelayRefusal::Token;
 
@@ -458,14 +499,41 @@ mod tests {
     }
 
     async fn registers(name: &str) -> Result<RelayClient, JoinError> {
-        let token = RelayToken::of(&JobSecret::generate().unwrap());
-        let own = Registrant {
-            member: 1,
-            endpoint: ([127, 0, 0, 1], 4000).into(),
+        let endpoint = ([127, 0, 0, 1], 4000).into();
+        RelayClient::open(name, &token(), member(1, endpoint)).await
+    }
+
+    fn token() -> RelayToken {
+        RelayToken::of(&JobSecret::generate().unwrap())
+    }
+
+    fn member(member: u32, endpoint: SocketAddr) -> Registrant {
+        Registrant {
+            member,
+            endpoint,
             most: 2,
             limit: Duration::from_secs(1),
+        }
+    }
+
+    /// A relay that ends with the test's process, and its address.
+    fn runs_at(address: [u8; 4], token: &RelayToken) -> SocketAddr {
+        let relay = Relay::bind((address, 0).into(), token.clone(), RelayLimits::default());
+        let relay = relay.unwrap();
+        let address = relay.address();
+        std::thread::spawn(move || relay.run(|_| {}).unwrap());
+        address
+    }
+
+    /// Waits for what comes sooner or later.
+    async fn comes(mut is_there: impl FnMut() -> bool) {
+        let waiting = async {
+            while !is_there() {
+                yield_now().await;
+            }
         };
-        RelayClient::open(name, &token, own).await
+        let came = timeout(Duration::from_secs(20), waiting).await;
+        came.expect("it has not come");
     }
 
     impl RelayClient {
@@ -563,10 +631,69 @@ mod tests {
             tokio::task::spawn_blocking(move || until_end.recv());
             client.0.socket.send_replace(Arc::new(of_elsewhere()));
             lock(&client.0.standing).heard = Instant::now().checked_sub(SILENCE).unwrap();
-            while !lock(&client.0.standing).is_silent {
-                yield_now().await;
-            }
+            comes(|| client.0.is_silent()).await;
         });
+    }
+
+    /// Nothing has been heard of the relay for so long that it is not there.
+    async fn is_silent_for_long(client: &RelayClient) {
+        lock(&client.0.standing).heard = Instant::now().checked_sub(SILENCE).unwrap();
+        comes(|| client.0.is_silent()).await;
+    }
+
+    #[tokio::test]
+    async fn a_relay_that_is_silent_is_looked_up_and_asked_from_anew() {
+        let (client, _relay) = asks().await;
+        let before = client.0.towards().local_addr().unwrap();
+        is_silent_for_long(&client).await;
+        comes(|| client.0.towards().local_addr().unwrap() != before).await;
+    }
+
+    #[tokio::test]
+    async fn a_relay_is_found_behind_an_address_of_its_name_that_is_silent() {
+        let wall = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let silent = wall.local_addr().unwrap();
+        let token = token();
+        let relay = runs_at([127, 0, 0, 1], &token);
+        let own = member(1, ([127, 0, 0, 1], 4000).into());
+        let opened = RelayClient::open(&silent.to_string(), &token, own).await;
+        let client = opened.unwrap();
+        // Its name has one address.
+        client.1[1].abort();
+        let addresses = vec![silent, relay];
+        client.0.go_on(addresses.clone()).await;
+        let towards = || client.0.towards().peer_addr().unwrap();
+        assert_eq!(towards(), silent, "it may still answer");
+        is_silent_for_long(&client).await;
+        client.0.go_on(addresses).await;
+        assert_eq!(towards(), relay);
+        comes(|| client.serves()).await;
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_relay_everywhere_answers_from_the_address_by_which_each_rank_knows_it() {
+        let token = token();
+        let port = runs_at([0, 0, 0, 0], &token).port();
+        let mut ranks = Vec::new();
+        for number in [1, 2] {
+            let endpoint = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let own = member(number, endpoint.local_addr().unwrap());
+            // The kernel would answer from 127.0.0.1.
+            let name = format!("127.0.0.{}:{port}", number + 1);
+            let client = RelayClient::open(&name, &token, own).await.unwrap();
+            comes(|| client.serves()).await;
+            ranks.push((client, endpoint));
+        }
+        for (from, to) in [(0, 1), (1, 0)] {
+            let peer = u32::try_from(to).unwrap() + 1;
+            let way = ranks[from].0.way_to(peer).unwrap();
+            ranks[from].1.send_to(b"sealed", way).await.unwrap();
+            let mut packet = [0; 9];
+            let arrives = ranks[to].1.recv(&mut packet);
+            let arrived = timeout(Duration::from_secs(20), arrives).await;
+            assert_eq!(&packet[..arrived.unwrap().unwrap()], b"sealed");
+        }
     }
 
     #[tokio::test]
@@ -586,13 +713,7 @@ mod tests {
     }
 
     async fn closes(socket: Weak<UdpSocket>) {
-        let closing = async {
-            while socket.strong_count() > 0 {
-                yield_now().await;
-            }
-        };
-        let closed = timeout(Duration::from_secs(20), closing).await;
-        closed.expect("nobody holds it any more");
+        comes(|| socket.strong_count() == 0).await;
     }
 
     #[tokio::test]

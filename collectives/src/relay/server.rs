@@ -1,19 +1,20 @@
 //! The relay itself: a socket, and a table of those who are registered.
 
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant;
 
+use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::datagram::HEAD;
-use super::table::{Outcome, Table};
+use super::table::{Heard, Outcome, Path, Table};
 use super::{RelayEvent, RelayLimits, RelayToken};
 use crate::identity::fill_random;
-use crate::{Error, SystemError};
+use crate::{Error, JoinError, SystemError};
 
-/// The largest datagram of UDP.
+/// The largest datagram of UDP, and the most that the kernel joins of smaller ones.
 const LARGEST: usize = 65_535;
 /// Bytes that the kernel may hold until they are looked at.
 const RECEIVED: usize = 4 << 20;
@@ -37,6 +38,8 @@ const RECEIVED: usize = 4 << 20;
 /// ```
 pub struct Relay {
     socket: UdpSocket,
+    /// Tells at which of the machine's addresses the relay is asked, and answers from there.
+    state: UdpSocketState,
     address: SocketAddr,
     table: Table,
     began: Instant,
@@ -46,20 +49,24 @@ impl Relay {
     /// Listens on this address.
     ///
     /// # Errors
-    /// [`SystemError`](crate::OperationError::System) where it cannot;
+    /// [`JoinError::RelayPortTaken`] and [`JoinError::RelayBind`] where it cannot;
     /// [`ConfigError::Identity`](crate::ConfigError::Identity) when the system has no randomness.
     pub fn bind(
         address: SocketAddr,
         token: RelayToken,
         limits: RelayLimits,
     ) -> Result<Self, Error> {
-        let failed = |error: io::Error| SystemError::new("listening as a relay", error.kind());
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => JoinError::RelayPortTaken { address },
+            kind => JoinError::RelayBind { address, kind },
+        };
         let mut own_key = [0; 32];
         fill_random(&mut own_key)?;
-        let socket = bound(address).map_err(failed)?;
+        let (socket, state) = bound(address).map_err(failed)?;
         Ok(Self {
             address: socket.local_addr().map_err(failed)?,
             socket,
+            state,
             table: Table::new(token, &own_key, limits),
             began: Instant::now(),
         })
@@ -71,32 +78,62 @@ impl Relay {
         self.address
     }
 
-    /// Carries packets until the system does not let it any more, and tells what happens.
+    /// Carries packets until the system does not let it any more, and tells what happens;
+    /// packets wait until `tell` returns.
     ///
     /// # Errors
     /// The one that it ends with.
     pub fn run(mut self, mut tell: impl FnMut(RelayEvent)) -> Result<Infallible, SystemError> {
         let mut buffer = vec![0; LARGEST];
+        let mut meta = [RecvMeta::default()];
         loop {
-            let (len, from) = match self.socket.recv_from(&mut buffer) {
-                Ok(received) => received,
+            let mut parts = [IoSliceMut::new(&mut buffer)];
+            match self
+                .state
+                .recv((&self.socket).into(), &mut parts, &mut meta)
+            {
+                Ok(_) => {}
                 Err(error) if is_passing(error.kind()) => continue,
                 Err(error) => return Err(SystemError::new("receiving as a relay", error.kind())),
+            }
+            let [received] = meta;
+            let path = Path {
+                rank: received.addr,
+                relay: received.dst_ip,
             };
-            let datagram = &mut buffer[..len];
-            // A datagram that cannot be sent is lost, as it may be anywhere else.
-            match self.table.handle(self.began.elapsed(), from, datagram) {
-                Outcome::Nothing => {}
-                Outcome::Answer(bytes, event) => {
-                    let _ = self.socket.send_to(&bytes, from);
-                    event.into_iter().for_each(&mut tell);
-                }
-                Outcome::Forward { to, head } => {
-                    datagram[..HEAD].copy_from_slice(&head);
-                    let _ = self.socket.send_to(datagram, to);
-                }
+            // The kernel may have joined some of one sender.
+            for datagram in buffer[..received.len].chunks_mut(received.stride.max(1)) {
+                self.heard(path, datagram).into_iter().for_each(&mut tell);
             }
         }
+    }
+
+    fn heard(&mut self, path: Path, datagram: &mut [u8]) -> Option<RelayEvent> {
+        let now = self.began.elapsed();
+        match self.table.handle(Heard { now, path }, datagram) {
+            Outcome::Nothing => None,
+            Outcome::Answer(bytes, event) => {
+                self.send(path, &bytes);
+                event
+            }
+            Outcome::Forward { to, head } => {
+                datagram[..HEAD].copy_from_slice(&head);
+                self.send(to, datagram);
+                None
+            }
+        }
+    }
+
+    /// A datagram that cannot be sent is lost, as it may be anywhere else.
+    fn send(&self, path: Path, contents: &[u8]) {
+        let transmit = Transmit {
+            destination: path.rank,
+            ecn: None,
+            contents,
+            segment_size: None,
+            src_ip: path.relay,
+        };
+        let _ = self.state.try_send((&self.socket).into(), &transmit);
     }
 }
 
@@ -109,7 +146,7 @@ impl std::fmt::Debug for Relay {
     }
 }
 
-fn bound(address: SocketAddr) -> io::Result<UdpSocket> {
+fn bound(address: SocketAddr) -> io::Result<(UdpSocket, UdpSocketState)> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::DGRAM,
@@ -118,7 +155,10 @@ fn bound(address: SocketAddr) -> io::Result<UdpSocket> {
     // The kernel may allow less; slower, but no reason to fail.
     let _ = socket.set_recv_buffer_size(RECEIVED);
     socket.bind(&address.into())?;
-    Ok(socket.into())
+    let state = UdpSocketState::new((&socket).into())?;
+    // The state has made it return at once where nothing has come.
+    socket.set_nonblocking(false)?;
+    Ok((socket.into(), state))
 }
 
 /// What a signal or a rank that is gone causes.
@@ -128,4 +168,27 @@ fn is_passing(kind: io::ErrorKind) -> bool {
         kind,
         Interrupted | ConnectionRefused | ConnectionReset | WouldBlock
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JobSecret;
+
+    #[test]
+    fn where_a_relay_cannot_listen_the_error_has_the_address_and_what_to_do() {
+        let token = RelayToken::of(&JobSecret::generate().unwrap());
+        let bind = |address| Relay::bind(address, token.clone(), RelayLimits::default());
+        let first = bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = first.address();
+        let taken = bind(address).unwrap_err();
+        assert_eq!(taken, Error::from(JoinError::RelayPortTaken { address }));
+        let text = taken.to_string();
+        assert!(text.contains(&address.to_string()), "{text}");
+        assert!(!text.contains("limited"), "{text}");
+        // Which no machine has.
+        let elsewhere = bind(([192, 0, 2, 1], 0).into()).unwrap_err().to_string();
+        assert!(elsewhere.contains("192.0.2.1:0"), "{elsewhere}");
+        assert!(elsewhere.contains("address of this machine"), "{elsewhere}");
+    }
 }

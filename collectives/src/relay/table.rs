@@ -17,6 +17,10 @@ use crate::RelayRefusal;
 pub(super) const EXPIRY: Duration = Duration::from_secs(30);
 /// Answers in a second to callers that have proved nothing, all together: each costs a hash.
 const ANSWERS: u32 = 10_000;
+/// How often an event is told, as whoever runs the relay has a line of each.
+const EVENT: Duration = Duration::from_secs(1);
+/// Events at once beyond that; of registrations as many as there may be ranks, if those are more.
+const EVENTS: u32 = 16;
 /// How long a cookie is taken, at least; twice as long at most.
 const COOKIE: Duration = Duration::from_secs(30);
 /// What a rank may send at once beyond its rate, as the time in which it would be sent.
@@ -41,7 +45,7 @@ impl Default for RelayLimits {
     }
 }
 
-/// What happens at a relay.
+/// What happens at a relay. Where very much does, some of it is not told.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum RelayEvent {
@@ -78,7 +82,7 @@ pub(super) enum Outcome {
     /// Back to whom it is from.
     Answer(Vec<u8>, Option<RelayEvent>),
     /// To another rank, behind another head.
-    Forward { to: SocketAddr, head: [u8; HEAD] },
+    Forward { to: Path, head: [u8; HEAD] },
 }
 
 pub(super) struct Table {
@@ -90,10 +94,14 @@ pub(super) struct Table {
     members: BTreeMap<u64, u32>,
     registrations: u64,
     answers: Bucket,
+    /// Events of those who have not proved anything, so that they do not hide the others.
+    refusals: Bucket,
+    /// Events of those who have.
+    arrivals: Bucket,
 }
 
 struct Registration {
-    address: SocketAddr,
+    path: Path,
     session: u64,
     heard: Duration,
     sent: Bucket,
@@ -109,12 +117,13 @@ impl Table {
             members: BTreeMap::new(),
             registrations: 0,
             answers: Bucket::default(),
+            refusals: Bucket::default(),
+            arrivals: Bucket::default(),
         }
     }
 
-    /// What becomes of a datagram that comes from this address.
-    pub(super) fn handle(&mut self, now: Duration, from: SocketAddr, bytes: &[u8]) -> Outcome {
-        let heard = Heard { now, from };
+    /// What becomes of a datagram.
+    pub(super) fn handle(&mut self, heard: Heard, bytes: &[u8]) -> Outcome {
         match Datagram::decode(bytes) {
             Some(Datagram::Data {
                 session, member, ..
@@ -152,7 +161,7 @@ impl Table {
         sender.heard = now;
         match self.ranks.get(&to).filter(|to| to.is_there(now)) {
             Some(receiver) if to != member => Outcome::Forward {
-                to: receiver.address,
+                to: receiver.path,
                 head: data_head(receiver.session, member),
             },
             Some(_) | None => Outcome::Nothing,
@@ -168,7 +177,7 @@ impl Table {
     fn registered(&mut self, heard: Heard, session: u64) -> Option<(u32, &mut Registration)> {
         let member = *self.members.get(&session)?;
         let rank = self.ranks.get_mut(&member)?;
-        let is_it = rank.address == heard.from && rank.is_there(heard.now);
+        let is_it = rank.path == heard.path && rank.is_there(heard.now);
         is_it.then_some((member, rank))
     }
 
@@ -180,7 +189,7 @@ impl Table {
             rank.heard = now;
             return Outcome::Answer(Datagram::Alive { nonce }.encode(), None);
         }
-        let cookie = self.cookie(window(now), heard.from, caller.member);
+        let cookie = self.cookie(window(now), heard.path.rank, caller.member);
         self.answer(now, &Datagram::Challenge { nonce, cookie }, None)
     }
 
@@ -188,13 +197,17 @@ impl Table {
     fn answer(&mut self, now: Duration, said: &Datagram<'_>, event: Option<RelayEvent>) -> Outcome {
         let second = Duration::from_secs(1);
         match self.answers.takes(now, second / ANSWERS, second) {
-            true => Outcome::Answer(said.encode(), event),
+            true => {
+                let event = event.filter(|_| self.refusals.tells(now, EVENTS));
+                Outcome::Answer(said.encode(), event)
+            }
             false => Outcome::Nothing,
         }
     }
 
     fn register(&mut self, heard: Heard, caller: Caller, cookie: Cookie, proof: &Proof) -> Outcome {
-        let (Heard { now, from: address }, Caller { member, nonce }) = (heard, caller);
+        let (Heard { now, path }, Caller { member, nonce }) = (heard, caller);
+        let address = path.rank;
         let this = window(now);
         let windows = [Some(this), this.checked_sub(1)].into_iter().flatten();
         let mut cookies = windows.map(|window| self.cookie(window, address, member));
@@ -206,7 +219,7 @@ impl Table {
             let event = Some(RelayEvent::Refused { address });
             return self.answer(now, &Datagram::Refused { nonce, reason }, event);
         }
-        let Some((session, event)) = self.session(now, address, member) else {
+        let Some((session, event)) = self.session(heard, member) else {
             let reason = RelayRefusal::Full;
             return Outcome::Answer(Datagram::Refused { nonce, reason }.encode(), None);
         };
@@ -221,43 +234,45 @@ impl Table {
 
     /// That of a rank which has proved that it may have one, if there is room; an answer that was
     /// lost is given again.
-    fn session(
-        &mut self,
-        now: Duration,
-        address: SocketAddr,
-        member: u32,
-    ) -> Option<(u64, Option<RelayEvent>)> {
+    fn session(&mut self, heard: Heard, member: u32) -> Option<(u64, Option<RelayEvent>)> {
+        let Heard { now, path } = heard;
         if let Some(known) = self.ranks.get_mut(&member)
-            && known.address == address
+            && known.path == path
             && known.is_there(now)
         {
             known.heard = now;
             return Some((known.session, None));
         }
-        self.forget(now, member);
+        let sent = self.forget(now, member);
         (self.ranks.len() < self.limits.ranks as usize).then_some(())?;
         let session = self.new_session(member);
         let registration = Registration {
-            address,
+            path,
             session,
             heard: now,
-            sent: Bucket::default(),
+            sent,
         };
         self.members.insert(session, member);
         self.ranks.insert(member, registration);
-        Some((session, Some(RelayEvent::Registered { member, address })))
+        let is_told = self.arrivals.tells(now, self.limits.ranks.max(EVENTS));
+        let address = path.rank;
+        let event = is_told.then_some(RelayEvent::Registered { member, address });
+        Some((session, event))
     }
 
-    /// Forgets a rank, and all that have said nothing for too long.
-    fn forget(&mut self, now: Duration, member: u32) {
-        let is_full = self.ranks.len() >= self.limits.ranks as usize;
-        self.ranks
-            .retain(|known, rank| *known != member && (!is_full || rank.is_there(now)));
+    /// Forgets a rank, and where there is no room all that have said nothing for too long. What
+    /// the rank has sent counts wherever it is next.
+    fn forget(&mut self, now: Duration, member: u32) -> Bucket {
+        let gone = self.ranks.remove(&member);
+        if self.ranks.len() >= self.limits.ranks as usize {
+            self.ranks.retain(|_, rank| rank.is_there(now));
+        }
         let ranks = &self.ranks;
         self.members.retain(|session, member| {
             let rank = ranks.get(member);
             rank.is_some_and(|rank| rank.session == *session)
         });
+        gone.map(|gone| gone.sent).unwrap_or_default()
     }
 
     /// One that nobody can guess, and that is not 0.
@@ -288,11 +303,20 @@ impl Table {
     }
 }
 
-/// When something came, and from where.
+/// When something came, and by which way.
 #[derive(Clone, Copy)]
-struct Heard {
-    now: Duration,
-    from: SocketAddr,
+pub(super) struct Heard {
+    pub(super) now: Duration,
+    pub(super) path: Path,
+}
+
+/// The two ends of a way to the relay.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Path {
+    pub(super) rank: SocketAddr,
+    /// The relay's address, as the rank knows it: it hears no other. `None` where the system does
+    /// not tell.
+    pub(super) relay: Option<IpAddr>,
 }
 
 /// Who says to be which rank.
@@ -323,6 +347,11 @@ impl Bucket {
             self.paid_until = begins.saturating_add(cost);
         }
         has_room
+    }
+
+    /// Whether an event is told, of so many at once.
+    fn tells(&mut self, now: Duration, at_once: u32) -> bool {
+        self.takes(now, EVENT, EVENT * at_once.saturating_sub(1))
     }
 }
 

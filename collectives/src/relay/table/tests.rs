@@ -9,6 +9,19 @@ fn address(host: u8) -> SocketAddr {
     ([192, 0, 2, host], 4000).into()
 }
 
+/// Each host knows the relay by another address.
+fn path(host: u8) -> Path {
+    Path {
+        rank: address(host),
+        relay: Some([198, 51, 100, host].into()),
+    }
+}
+
+fn heard(now: Duration, host: u8) -> Heard {
+    let path = path(host);
+    Heard { now, path }
+}
+
 struct Relayed {
     table: Table,
     token: RelayToken,
@@ -36,7 +49,7 @@ impl Relayed {
             session,
             nonce,
         };
-        answered(self.table.handle(now, address(host), &hello.encode()))
+        answered(self.table.handle(heard(now, host), &hello.encode()))
     }
 
     /// What is answered to the register of a rank that has got this cookie.
@@ -47,6 +60,10 @@ impl Relayed {
         member: u32,
         cookie: Cookie,
     ) -> Option<Vec<u8>> {
+        answered(self.registers(now, host, member, cookie))
+    }
+
+    fn registers(&mut self, now: Duration, host: u8, member: u32, cookie: Cookie) -> Outcome {
         let nonce = [host; 16];
         let proof = self.token.of_rank(member, &nonce, &cookie);
         let register = Datagram::Register {
@@ -55,7 +72,7 @@ impl Relayed {
             cookie,
             proof,
         };
-        answered(self.table.handle(now, address(host), &register.encode()))
+        self.table.handle(heard(now, host), &register.encode())
     }
 
     fn cookie(&mut self, now: Duration, host: u8, member: u32) -> Cookie {
@@ -94,14 +111,14 @@ impl Relayed {
         session: u64,
         to: u32,
         len: usize,
-    ) -> Option<(SocketAddr, u32)> {
+    ) -> Option<(Path, u32)> {
         let packet = vec![0; len];
         let data = Datagram::Data {
             session,
             member: to,
             packet: &packet,
         };
-        match self.table.handle(now, address(host), &data.encode()) {
+        match self.table.handle(heard(now, host), &data.encode()) {
             Outcome::Forward { to, head } => {
                 let Some(Datagram::Data { member, .. }) = Datagram::decode(&head) else {
                     panic!("no head")
@@ -118,8 +135,8 @@ impl Relayed {
 fn packets_go_between_registered_ranks_and_to_and_from_nobody_else() {
     let mut relay = relay(RelayLimits::default());
     let [one, two] = [1, 2].map(|host| relay.registered(START, host, u32::from(host)));
-    assert_eq!(relay.sent(START, 1, one, 2, 9), Some((address(2), 1)));
-    assert_eq!(relay.sent(START, 2, two, 1, 9), Some((address(1), 2)));
+    assert_eq!(relay.sent(START, 1, one, 2, 9), Some((path(2), 1)));
+    assert_eq!(relay.sent(START, 2, two, 1, 9), Some((path(1), 2)));
     // To itself, to nobody, from another address, with another session, without one.
     for (host, session, to) in [
         (1, one, 1),
@@ -168,7 +185,7 @@ fn a_rank_with_another_address_registers_anew_and_its_old_session_is_none() {
     );
     let after = relay.registered(START, 2, 5);
     assert_ne!(after, before);
-    assert_eq!(relay.sent(START, 9, other, 5, 9), Some((address(2), 9)));
+    assert_eq!(relay.sent(START, 9, other, 5, 9), Some((path(2), 9)));
     assert_eq!(relay.sent(START, 1, before, 9, 9), None);
     assert_eq!(relay.table.members.len(), relay.table.ranks.len());
 }
@@ -194,7 +211,7 @@ fn there_are_no_more_ranks_than_may_be_and_silent_ones_make_room() {
     let end = START + EXPIRY;
     assert_eq!(relay.sent(end, 1, one, 2, 9), None);
     let three = relay.registered(end, 3, 3);
-    assert_eq!(relay.sent(end, 3, three, 1, 9), Some((address(1), 3)));
+    assert_eq!(relay.sent(end, 3, three, 1, 9), Some((path(1), 3)));
     assert_eq!(relay.table.ranks.len(), 2);
 }
 
@@ -213,6 +230,83 @@ fn a_rank_sends_at_its_rate_and_others_are_not_held_up() {
     // 100 in a second, and a burst of a fifth.
     assert!((119..=122).contains(&passed), "{passed}");
     assert!(relay.sent(START, 2, two, 1, 984).is_some());
+}
+
+#[test]
+fn a_rank_that_registers_elsewhere_has_sent_what_it_has_sent() {
+    let mut relay = relay(RelayLimits {
+        bytes_per_second: 100_000,
+        ..RelayLimits::default()
+    });
+    let [one, _] = [1, 2].map(|host| relay.registered(START, host, u32::from(host)));
+    while relay.sent(START, 1, one, 2, 984).is_some() {}
+    let moved = relay.registered(START, 3, 1);
+    assert_eq!(relay.sent(START, 3, moved, 2, 984), None);
+    let later = START + BURST;
+    assert_eq!(relay.sent(later, 3, moved, 2, 984), Some((path(2), 1)));
+}
+
+#[test]
+fn a_rank_is_answered_from_the_address_of_the_relay_at_which_it_asked_last() {
+    let mut relay = relay(RelayLimits::default());
+    let [one, two] = [1, 2].map(|host| relay.registered(START, host, u32::from(host)));
+    let elsewhere = Heard {
+        now: START,
+        path: Path {
+            relay: Some([203, 0, 113, 1].into()),
+            ..path(2)
+        },
+    };
+    let hello = Datagram::Hello {
+        member: 2,
+        session: two,
+        nonce: [2; 16],
+    };
+    let bytes = answered(relay.table.handle(elsewhere, &hello.encode())).unwrap();
+    let Some(Datagram::Challenge { nonce, cookie }) = Datagram::decode(&bytes) else {
+        panic!("it has a session of another address")
+    };
+    let proof = relay.token.of_rank(2, &nonce, &cookie);
+    let register = Datagram::Register {
+        member: 2,
+        nonce,
+        cookie,
+        proof,
+    };
+    assert!(answered(relay.table.handle(elsewhere, &register.encode())).is_some());
+    let sent = relay.sent(START, 1, one, 2, 9);
+    assert_eq!(sent, Some((elsewhere.path, 1)));
+}
+
+/// How many events there are of so many registers, one after another.
+fn events(registers: usize, mut register: impl FnMut(usize) -> Outcome) -> usize {
+    let told = |outcome| matches!(outcome, Outcome::Answer(_, Some(_)));
+    (0..registers).filter(|at| told(register(*at))).count()
+}
+
+#[test]
+fn refusals_are_told_a_few_times_and_hide_nobody_who_registers() {
+    let mut relay = relay(RelayLimits::default());
+    let [known, cookie] = [1, 2].map(|host| relay.cookie(START, host, 5));
+    let token = relay.token.clone();
+    relay.token = RelayToken::of(&JobSecret::generate().unwrap());
+    let told = events(30_000, |_| relay.registers(START, 2, 5, cookie));
+    assert_eq!(told, EVENTS as usize);
+    let told = events(9, |_| relay.registers(START + EVENT, 2, 5, cookie));
+    assert_eq!(told, 1, "a second later");
+    relay.token = token;
+    assert_eq!(events(1, |_| relay.registers(START, 1, 5, known)), 1);
+}
+
+#[test]
+fn who_registers_from_two_ports_in_turn_is_told_no_more_often_than_all_ranks_together() {
+    let mut relay = relay(RelayLimits::default());
+    let cookies = [1, 2].map(|host| relay.cookie(START, host, 5));
+    let told = events(30_000, |at| match at % 2 {
+        0 => relay.registers(START, 1, 5, cookies[0]),
+        _ => relay.registers(START, 2, 5, cookies[1]),
+    });
+    assert_eq!(told, RelayLimits::default().ranks as usize);
 }
 
 #[test]
