@@ -95,7 +95,8 @@ impl EtcdMembers {
         settings::read(variables)
     }
 
-    /// As this user of etcd, who may read and write what is under the prefix.
+    /// As this user of etcd, who may read and write what is under the prefix. A line break at the
+    /// end of the password does not count.
     #[must_use]
     pub fn with_user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.settings.user = Some(User::new(name, password));

@@ -19,7 +19,7 @@ mod watch;
 
 pub use access::KubernetesAccess;
 
-use ask::Namespace;
+use ask::{Namespace, Session};
 use pods::{Member, Pod};
 
 /// The running pods of a Kubernetes cluster, chosen by label selectors for each job.
@@ -33,7 +33,9 @@ use pods::{Member, Pod};
 /// is an error that passes, since a cluster without it would be another one.
 ///
 /// Inside a cluster, pods are looked for in the process's own namespace; elsewhere in all of them.
-/// The process is the task whose pod is called as `POD_NAME` or `HOSTNAME` says.
+/// The process is the task whose pod is called as `POD_NAME` or `HOSTNAME` says, in the namespace
+/// that `POD_NAMESPACE` says, else in that of the service account by which the cluster is asked.
+/// Where neither is known and pods of several namespaces are called so, it is none of them.
 ///
 /// ```no_run
 /// use meshwork_cluster_resolver::{ClusterResolver, KubernetesResolver};
@@ -144,12 +146,12 @@ impl KubernetesResolver {
     /// The pods, and the task that the own one is.
     fn ask_once(
         &self,
+        session: Session,
         own: Option<&OwnPod>,
         evidence: &mut Explanation,
     ) -> Result<(ClusterSpec, Option<Task>), Error> {
         let jobs = self.selectors();
-        let session = self.begin(evidence)?;
-        let found = call::run(async {
+        let (found, home) = call::run(async {
             let server = session.connect().await?;
             let mut found = Vec::new();
             for (job, selectors) in &jobs {
@@ -161,29 +163,12 @@ impl KubernetesResolver {
                 }
                 found.push((job.clone(), pods::arrange(job, groups)?));
             }
-            Ok(found)
+            Ok((found, server.home))
         })?;
-        let mut own_task = None;
-        let mut spec = Vec::new();
-        for (job, members) in found {
-            let is_own = |member: &&Member| own.is_some_and(|own| own.is(member));
-            if let Some(member) = members.iter().find(is_own).filter(|_| own_task.is_none()) {
-                own_task = Some(Task::new(job.clone(), member.index));
-            }
-            let tasks = self.tasks(&members);
-            spec.push((job, tasks));
-        }
-        if let Some(own) = own {
-            let (origin, name) = (Origin::variable(own.variable), own.name.clone());
-            match &own_task {
-                Some(_) => evidence.read(Question::Task, origin, name),
-                None => {
-                    let why = "no pod of the cluster is called so";
-                    evidence.ignore(Question::Task, origin, name, why);
-                }
-            }
-        }
-        Ok((ClusterSpec::new(spec)?, own_task))
+        let own_task = own.and_then(|own| own.task(home.as_deref(), &found, evidence));
+        let jobs = found.into_iter();
+        let jobs = jobs.map(|(job, members)| (job, self.tasks(&members)));
+        Ok((ClusterSpec::new(jobs)?, own_task))
     }
 
     fn tasks(&self, members: &[Member]) -> Tasks {
@@ -221,7 +206,10 @@ impl ClusterResolver for KubernetesResolver {
         };
         let mut evidence = Explanation::default();
         let own = now.own_pod();
-        let found = now.ask_once(own.as_ref().ok().and_then(Option::as_ref), &mut evidence);
+        let named = own.as_ref().ok().and_then(Option::as_ref);
+        let found = now
+            .begin(&mut evidence)
+            .and_then(|session| now.ask_once(session, named, &mut evidence));
         let task = match (own, &found) {
             (Err(error), _) => Err(error),
             // Without a name there is no task to be found, whatever the service says.
@@ -263,10 +251,45 @@ struct OwnPod {
 }
 
 impl OwnPod {
-    fn is(&self, member: &Member) -> bool {
-        let namespace = self.namespace.as_deref();
-        member.pod.name() == self.name
-            && namespace.is_none_or(|namespace| namespace == member.pod.namespace())
+    /// The task that it is, where the service account is of this namespace.
+    fn task(
+        &self,
+        home: Option<&str>,
+        jobs: &[(String, Vec<Member>)],
+        evidence: &mut Explanation,
+    ) -> Option<Task> {
+        let (origin, name) = (Origin::variable(self.variable), self.name.clone());
+        match self.find(home, jobs) {
+            Ok(task) => {
+                evidence.read(Question::Task, origin, name);
+                Some(task)
+            }
+            Err(why) => {
+                evidence.ignore(Question::Task, origin, name, why);
+                None
+            }
+        }
+    }
+
+    /// The same, or why it is none. Names are unique in one namespace only.
+    fn find(
+        &self,
+        home: Option<&str>,
+        jobs: &[(String, Vec<Member>)],
+    ) -> Result<Task, &'static str> {
+        let namespace = self.namespace.as_deref().or(home);
+        let members = jobs
+            .iter()
+            .flat_map(|(job, members)| members.iter().map(move |member| (job, member)));
+        let mut own = members.filter(|(_, member)| {
+            member.pod.name() == self.name
+                && namespace.is_none_or(|namespace| namespace == member.pod.namespace())
+        });
+        let (job, first) = own.next().ok_or("no pod of the cluster is called so")?;
+        if own.any(|(_, other)| other.pod.namespace() != first.pod.namespace()) {
+            return Err("pods of several namespaces are called so, and POD_NAMESPACE is not set");
+        }
+        Ok(Task::new(job.clone(), first.index))
     }
 }
 
@@ -283,3 +306,6 @@ fn note_pods(evidence: &mut Explanation, url: &str, pods: &[Pod]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,13 @@ pub(crate) mod http;
 pub(crate) mod order;
 pub(crate) mod retry;
 pub(crate) mod secret;
+#[cfg(any(feature = "kubernetes", feature = "tpu"))]
+#[cfg(test)]
+pub(crate) mod stand_in;
 pub(crate) mod tls;
+
+/// Bytes of the longest answer: one of a thousand instances has about half a megabyte.
+pub(crate) const MOST_BYTES: usize = 64 << 20;
 
 /// Statuses that say "not now".
 pub(crate) const RETRIED: [u16; 6] = [408, 429, 500, 502, 503, 504];

@@ -301,7 +301,7 @@ fn may_pass(error: &Error) -> bool {
 }
 
 fn is_silence(error: &Error) -> bool {
-    matches!(error, Error::Service(ServiceError::Unreachable { .. }))
+    matches!(error, Error::Service(ServiceError::Unreachable { .. })) && may_pass(error)
 }
 
 impl Default for TpuResolver {
@@ -344,5 +344,37 @@ impl ClusterResolver for TpuResolver {
             evidence,
             ..Cluster::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::error::ServiceErrorKind;
+    use crate::service::MOST_BYTES;
+    use crate::service::stand_in::StandIn;
+
+    #[test]
+    fn an_answer_that_is_too_long_is_not_waited_for() {
+        let server = StandIn::start(|_| (200, " ".repeat(MOST_BYTES + 1)));
+        let minute = Duration::from_secs(60);
+        let resolver = TpuResolver::new()
+            .with_tpu("t")
+            .with_project("p")
+            .with_zone("z")
+            .with_api_url(server.url())
+            .with_credentials(GoogleCredentials::token("t"))
+            .with_retry_policy(RetryPolicy::new(minute).with_attempt_timeout(minute))
+            .with_variables(Variables::fixed([("A", "b")]));
+        let wait = ReadyWait::new(minute).steady(minute / 3);
+        let Err(Error::Service(ServiceError::Unreachable { problem, .. })) =
+            resolver.wait_until_ready(wait)
+        else {
+            panic!("it waited for another answer");
+        };
+        assert_eq!(problem, ServiceErrorKind::TooLong);
+        assert_eq!(server.asked(), 1);
     }
 }

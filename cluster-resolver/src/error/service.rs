@@ -331,15 +331,15 @@ impl ServiceError {
     /// Whether the same question may be answered later without anybody doing anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(
-            self,
+        match self {
+            Self::Unreachable { problem, .. } => *problem != ServiceErrorKind::TooLong,
             Self::NoRuntime { .. }
-                | Self::Unreachable { .. }
-                | Self::TpuNotReady { .. }
-                | Self::TpuUnhealthy { .. }
-                | Self::PodNotRunning { .. }
-                | Self::PodWithoutAddress { .. }
-        )
+            | Self::TpuNotReady { .. }
+            | Self::TpuUnhealthy { .. }
+            | Self::PodNotRunning { .. }
+            | Self::PodWithoutAddress { .. } => true,
+            _ => false,
+        }
     }
 }
 

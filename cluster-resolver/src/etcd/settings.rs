@@ -33,10 +33,12 @@ pub(super) struct User {
 }
 
 impl User {
+    /// A password read from a file has the line break at the file's end, which is no part of it.
     pub(super) fn new(name: impl Into<String>, password: impl Into<String>) -> Self {
+        let password: String = password.into();
         Self {
             name: name.into(),
-            password: Secret::new(password),
+            password: Secret::new(password.trim_end_matches(['\r', '\n'])),
         }
     }
 }
@@ -121,7 +123,7 @@ pub(super) fn read(variables: &Variables) -> Result<Option<EtcdMembers>, Error> 
         let password = String::from_utf8(password).map_err(|_| Error::NotUnicode {
             variable: variable.to_owned(),
         })?;
-        members = members.with_user(user, password.trim_end_matches(['\r', '\n']));
+        members = members.with_user(user, password);
     }
     let variable = EtcdMembers::AUTHORITY_FILE_ENV;
     if let Some(path) = variables.read_nonempty(variable)? {
@@ -145,4 +147,33 @@ fn file(variable: &'static str, path: &str) -> Result<Vec<u8>, EtcdError> {
         file: path.into(),
         kind: error.kind(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_break_at_the_end_of_a_file_is_no_part_of_the_password() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("password");
+        let job = || EtcdMembers::new(["https://etcd:2379"], "/job");
+        for (content, password) in [
+            ("open sesame\n", "open sesame"),
+            ("open sesame\r\n", "open sesame"),
+            ("open\nsesame ", "open\nsesame "),
+        ] {
+            fs::write(&path, content).unwrap();
+            let given = job().with_user("u", fs::read_to_string(&path).unwrap());
+            let kept = given.settings.user.as_ref().unwrap().password.expose();
+            assert_eq!(kept, password);
+            let variables = Variables::fixed([
+                (EtcdMembers::ENDPOINTS_ENV, "https://etcd:2379"),
+                (EtcdMembers::PREFIX_ENV, "/job"),
+                (EtcdMembers::USER_ENV, "u"),
+                (EtcdMembers::PASSWORD_FILE_ENV, path.to_str().unwrap()),
+            ]);
+            assert_eq!(read(&variables), Ok(Some(given)));
+        }
+    }
 }

@@ -142,15 +142,15 @@ impl Way {
 
     /// Reads the files.
     pub(super) async fn config(&self) -> Result<Config, ServiceError> {
-        let failed = |problem| ServiceError::ClusterAccess {
-            place: self.place(),
-            problem,
-        };
         let mut config = match self {
             Self::Inside { server, folder } => inside(server, folder)?,
             Self::Kubeconfig { paths, context } => {
-                let read = kubeconfig(paths, context.clone()).await;
-                read.map_err(|error| failed(problem(&error)))?
+                let options = KubeConfigOptions {
+                    context: context.clone(),
+                    ..KubeConfigOptions::default()
+                };
+                let read = Config::from_custom_kubeconfig(merged(paths)?, &options).await;
+                read.map_err(|error| unusable(self.place(), &error))?
             }
         };
         // Attempts, pauses and times are for the caller of this crate to say.
@@ -196,20 +196,17 @@ fn inside(server: &str, folder: &Path) -> Result<Config, ServiceError> {
     Ok(config)
 }
 
-async fn kubeconfig(paths: &[PathBuf], context: Option<String>) -> Result<Config, KubeconfigError> {
-    let mut merged = Kubeconfig::default();
-    for path in paths {
-        merged = merged.merge(Kubeconfig::read_from(path)?)?;
-    }
-    let options = KubeConfigOptions {
-        context,
-        ..KubeConfigOptions::default()
-    };
-    Config::from_custom_kubeconfig(merged, &options).await
+/// What these files say together.
+fn merged(paths: &[PathBuf]) -> Result<Kubeconfig, ServiceError> {
+    paths.iter().try_fold(Kubeconfig::default(), |all, path| {
+        let read = Kubeconfig::read_from(path);
+        let read = read.and_then(|file| all.merge(file));
+        read.map_err(|error| unusable(path.clone(), &error))
+    })
 }
 
-fn problem(error: &KubeconfigError) -> AccessProblem {
-    match error {
+fn unusable(place: PathBuf, error: &KubeconfigError) -> ServiceError {
+    let problem = match error {
         KubeconfigError::ReadConfig(cause, _) => AccessProblem::Unreadable(cause.kind()),
         KubeconfigError::CurrentContextNotSet
         | KubeconfigError::LoadContext(_)
@@ -219,7 +216,8 @@ fn problem(error: &KubeconfigError) -> AccessProblem {
         | KubeconfigError::LoadClientKey(_)
         | KubeconfigError::ParseCertificates(_) => AccessProblem::BadCredentials,
         _ => AccessProblem::Malformed,
-    }
+    };
+    ServiceError::ClusterAccess { place, problem }
 }
 
 /// The server that a pod of the cluster is told of.
@@ -258,6 +256,7 @@ const PORT: &str = "KUBERNETES_SERVICE_PORT";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::call;
 
     #[test]
     fn the_server_of_a_pod_may_have_any_kind_of_host() {
@@ -288,6 +287,32 @@ mod tests {
         assert_eq!(files(&[("HOME", "/h")]), [Path::new("/h/.kube/config")]);
         let listed = files(&[("HOME", "/h"), ("KUBECONFIG", "/a::/b")]);
         assert_eq!(listed, [Path::new("/a"), Path::new("/b")]);
+    }
+
+    #[test]
+    fn of_several_files_the_one_that_is_wrong_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, content).unwrap();
+            path
+        };
+        let good = file("good", r#"{"apiVersion": "v1", "kind": "Config"}"#);
+        let unreadable = AccessProblem::Unreadable(std::io::ErrorKind::NotFound);
+        for (wrong, problem) in [
+            (folder.path().join("missing"), unreadable),
+            (file("odd", "clusters: 7"), AccessProblem::Malformed),
+            (
+                file("other", r#"{"kind": "Other"}"#),
+                AccessProblem::Malformed,
+            ),
+        ] {
+            let (paths, context) = (vec![good.clone(), wrong.clone()], None);
+            let way = Way::Kubeconfig { paths, context };
+            let read = call::run(async { way.config().await.map(drop) });
+            let place = wrong;
+            assert_eq!(read, Err(ServiceError::ClusterAccess { place, problem }));
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Questions to the API server.
 
 use http::header::{ACCEPT, HeaderValue};
+use http_body_util::BodyExt;
 use kube_client::client::{Body, Client};
 use kube_client::core::params::ListParams;
 use kube_client::core::request::Request;
@@ -14,7 +15,7 @@ use crate::explanation::{Explanation, Origin, Question};
 use crate::service::answer::{self, Answer};
 use crate::service::call::{Attempt, Call};
 use crate::service::secret::Secret;
-use crate::service::{RETRIED, error_kind, tls};
+use crate::service::{MOST_BYTES, RETRIED, error_kind, tls};
 use crate::text::url_without_secrets;
 
 /// Which pods are looked at.
@@ -31,7 +32,7 @@ pub(super) enum Namespace {
 #[derive(Debug)]
 pub(super) struct Session {
     call: Call,
-    way: Way,
+    pub(super) way: Way,
     namespace: Namespace,
 }
 
@@ -41,6 +42,8 @@ pub(super) struct Server {
     pub(super) client: Client,
     base: String,
     pub(super) path: String,
+    /// The namespace of this process, where it is inside the cluster.
+    pub(super) home: Option<String>,
     /// What may not be repeated in an error.
     secrets: Vec<Secret>,
 }
@@ -65,10 +68,14 @@ impl Session {
     pub(super) async fn connect(self) -> Result<Server, ServiceError> {
         tls::choose_provider();
         let config = self.way.config().await?;
-        let namespace = match (&self.namespace, &self.way) {
-            (Namespace::Named(name), _) => Some(name.clone()),
-            (Namespace::Usual, Way::Inside { .. }) => Some(config.default_namespace.clone()),
-            (Namespace::All | Namespace::Usual, _) => None,
+        let home = match self.way {
+            Way::Inside { .. } => Some(config.default_namespace.clone()),
+            Way::Kubeconfig { .. } => None,
+        };
+        let namespace = match &self.namespace {
+            Namespace::Named(name) => Some(name),
+            Namespace::Usual => home.as_ref(),
+            Namespace::All => None,
         };
         let path = match namespace {
             Some(namespace) => format!("/api/v1/namespaces/{namespace}/pods"),
@@ -86,6 +93,7 @@ impl Session {
             client,
             base,
             path,
+            home,
             secrets,
         })
     }
@@ -100,6 +108,8 @@ impl Server {
 
     /// All pods that this selector chooses, and the version of the list.
     pub(super) async fn list_at(&self, selector: &str) -> Result<(Vec<Pod>, String), ServiceError> {
+        let url = self.url();
+        let mut pauses = self.call.pauses(&url);
         let mut pods = Vec::new();
         let mut next: Option<String> = None;
         loop {
@@ -108,13 +118,14 @@ impl Server {
             let first = params.continue_token.is_none();
             let body = match self.ask(&params).await {
                 // The rest of the list is kept for some minutes only: from the beginning then.
-                Err(ServiceError::Refused { status: 410, .. }) if !first => {
+                Err(expired @ ServiceError::Refused { status: 410, .. }) if !first => {
+                    let pause = pauses.next().filter(|&pause| pause < self.call.left());
+                    tokio::time::sleep(pause.ok_or(expired)?).await;
                     pods.clear();
                     continue;
                 }
                 body => body?,
             };
-            let url = self.url();
             let value = self.read(&body)?;
             let list = Answer::new(&url, &value);
             list.object()?;
@@ -142,10 +153,8 @@ impl Server {
                     Attempt::Done(body) => body,
                     Attempt::Again(problem, pause) => return Ok(Attempt::Again(problem, pause)),
                 };
-                match body.collect_bytes().await {
-                    Ok(bytes) => Ok(Attempt::Done(bytes.to_vec())),
-                    Err(error) => Ok(Attempt::Again(error_kind::of_chain(&error), None)),
-                }
+                let body = bounded(body, MOST_BYTES).await;
+                Ok(body.map_or_else(Attempt::unread, Attempt::Done))
             })
             .await
     }
@@ -183,7 +192,7 @@ impl Server {
         if RETRIED.contains(&status) {
             return Ok(Attempt::Again(ServiceErrorKind::Busy(status), None));
         }
-        let body = response.into_body().collect_bytes().await;
+        let body = bounded(response.into_body(), MOST_BYTES).await;
         let said = answer::said(&body.unwrap_or_default(), &self.secrets);
         Err(ServiceError::Refused { url, status, said })
     }
@@ -194,5 +203,38 @@ impl Server {
     }
 }
 
+/// Reads a body that has at most this many bytes.
+async fn bounded(mut body: Body, most: usize) -> Result<Vec<u8>, ServiceErrorKind> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| error_kind::of_chain(&error))?;
+        // Trailers are of no interest.
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if data.len() > most - bytes.len() {
+            return Err(ServiceErrorKind::TooLong);
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
 /// Pods of one page.
 const PAGE: u32 = 500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::call;
+
+    #[test]
+    fn a_body_has_at_most_as_many_bytes_as_are_allowed() {
+        let read = |most| {
+            let body = Body::from(vec![7; 10]);
+            call::run(async { Ok(bounded(body, most).await) }).unwrap()
+        };
+        assert_eq!(read(10), Ok(vec![7; 10]));
+        assert_eq!(read(9), Err(ServiceErrorKind::TooLong));
+    }
+}

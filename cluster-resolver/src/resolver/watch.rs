@@ -42,6 +42,10 @@ pub struct Watch<'a> {
     /// When the next look is due, at once if `None`.
     due: Option<Instant>,
     pace: Pace,
+    /// How long the source had been silent when it told of a change that is not looked at yet.
+    told: Option<Duration>,
+    /// The last rest after a sign without a change.
+    rest: Duration,
     stop: Stop,
 }
 
@@ -76,8 +80,8 @@ struct Shared {
 /// How to pass the time until the next look.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Pace {
-    /// By asking the source for a sign of change.
-    Alert,
+    /// By asking the source for a sign of change, from then on.
+    Alert(Instant),
     /// By doing nothing, because the source is out of order.
     Resting,
 }
@@ -85,7 +89,8 @@ enum Pace {
 impl<'a> Watch<'a> {
     /// A watch over this cluster, with this time between the end of a look and the next one.
     ///
-    /// Sources that announce changes are looked at sooner.
+    /// Sources that announce changes are looked at sooner; one that announces some where there are
+    /// none is left alone in between, for longer each time, up to the interval.
     #[must_use]
     pub fn new(resolver: &'a dyn ClusterResolver, interval: Duration) -> Self {
         Self {
@@ -94,6 +99,8 @@ impl<'a> Watch<'a> {
             known: None,
             due: None,
             pace: Pace::Resting,
+            told: None,
+            rest: Duration::ZERO,
             stop: Stop::default(),
         }
     }
@@ -135,25 +142,37 @@ impl<'a> Watch<'a> {
 
     fn look(&mut self) -> Result<Option<Update>, Error> {
         let looked = self.resolver.cluster_spec();
-        self.due = Some(Instant::now() + self.interval.min(NEVER));
+        let (now, interval) = (Instant::now(), self.interval.min(NEVER));
+        let told = self.told.take();
+        self.due = Some(now + interval);
         self.pace = Pace::Resting;
         let spec = looked?;
-        self.pace = Pace::Alert;
+        self.pace = Pace::Alert(now);
         if self.known.as_ref() == Some(&spec) {
+            if let Some(silence) = told {
+                self.rest = rest(self.rest, silence).min(interval);
+                self.pace = Pace::Alert(now + self.rest);
+            }
             return Ok(None);
         }
+        self.rest = Duration::ZERO;
         let before = self.known.replace(spec.clone()).unwrap_or_default();
         let difference = before.difference_to(&spec);
         Ok(Some(Update { spec, difference }))
     }
 
     fn pass(&mut self, time: Duration) -> Result<(), Error> {
+        let begun = Instant::now();
         let signal = match (&self.known, self.pace) {
-            (Some(known), Pace::Alert) => self.resolver.wait_for_change(known, time, &self.stop)?,
-            _ => self.stop.wait(time),
+            (Some(known), Pace::Alert(from)) if from <= begun => {
+                self.resolver.wait_for_change(known, time, &self.stop)?
+            }
+            (_, Pace::Alert(from)) => self.stop.wait(time.min(from - begun)),
+            (_, Pace::Resting) => self.stop.wait(time),
         };
         if signal == WatchSignal::Changed {
             self.due = None;
+            self.told = Some(begun.elapsed());
         }
         Ok(())
     }
@@ -212,6 +231,20 @@ impl Stop {
         stopped.unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The rest after a sign without a change that came after this silence, and after this rest before.
+fn rest(last: Duration, silence: Duration) -> Duration {
+    // A source that was silent for long is in order: it may only end its watches at times.
+    if last.is_zero() || silence >= CALM {
+        return FIRST_REST;
+    }
+    last.saturating_mul(2)
+}
+
+const FIRST_REST: Duration = Duration::from_millis(100);
+
+/// A silence between signs that costs nobody much.
+const CALM: Duration = Duration::from_secs(10);
 
 /// An interval that nobody lives to see end, and that clocks can still add.
 const NEVER: Duration = Duration::from_secs(1 << 32);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::retry::RetryPolicy;
+use super::retry::{Pauses, RetryPolicy};
 use crate::error::{ServiceError, ServiceErrorKind};
 
 /// One question to a service, from the first attempt to the last: all of them share its deadline.
@@ -25,6 +25,14 @@ pub(crate) enum Attempt<T> {
     Done(T),
     /// Another attempt may do better, after this pause at least.
     Again(ServiceErrorKind, Option<Duration>),
+}
+
+impl<T> Attempt<T> {
+    /// What follows from an answer that could not be read: one that is too long stays so.
+    pub(crate) fn unread(problem: ServiceErrorKind) -> Self {
+        let is_too_long = problem == ServiceErrorKind::TooLong;
+        Self::Again(problem, is_too_long.then_some(Duration::MAX))
+    }
 }
 
 /// Runs this to its end on a thread of its own, whatever the caller's thread is busy with.
@@ -71,6 +79,11 @@ impl Call {
         self.retry.deadline().saturating_sub(self.begun.elapsed())
     }
 
+    /// The pauses between attempts at this URL.
+    pub(crate) fn pauses(&self, url: &str) -> Pauses {
+        self.retry.pauses(RandomState::new().hash_one(url))
+    }
+
     /// Tries until it is decided or the deadline has come. No pause is begun that would end after
     /// the deadline, and the last attempt ends with it.
     pub(crate) async fn retry<T, W>(
@@ -81,7 +94,7 @@ impl Call {
     where
         W: Future<Output = Result<Attempt<T>, ServiceError>>,
     {
-        let mut pauses = self.retry.pauses(RandomState::new().hash_one(url));
+        let mut pauses = self.pauses(url);
         let mut attempts = 0;
         let mut last = None;
         loop {
@@ -185,6 +198,23 @@ mod tests {
             matches!(asked, Err(ServiceError::Unreachable { attempts: 1, .. })),
             "{asked:?}"
         );
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_asked_for_once() {
+        let mut left = vec![ServiceErrorKind::TooLong, ServiceErrorKind::BrokenOff];
+        let call = Call::begin(policy());
+        let asked = run(call.retry(URL, || {
+            let problem = left.pop().expect("an attempt too many");
+            async move { Ok(Attempt::<()>::unread(problem)) }
+        }));
+        let Err(ServiceError::Unreachable {
+            problem, attempts, ..
+        }) = asked
+        else {
+            panic!("{asked:?}");
+        };
+        assert_eq!((problem, attempts), (ServiceErrorKind::TooLong, 2));
     }
 
     #[test]

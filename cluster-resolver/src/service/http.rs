@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::call::{Attempt, Call};
 use super::secret::Secret;
-use super::{RETRIED, answer, error_kind, tls};
+use super::{MOST_BYTES, RETRIED, answer, error_kind, tls};
 use crate::error::{ServiceError, ServiceErrorKind};
 use crate::text::url_without_secrets;
 
@@ -223,14 +223,7 @@ impl Http {
         let succeeded = response.status().is_success();
         let body = match bounded(response).await {
             Ok(body) => body,
-            // A body that is too long stays so.
-            Err(ServiceErrorKind::TooLong) if succeeded => {
-                return Ok(Attempt::Again(
-                    ServiceErrorKind::TooLong,
-                    Some(Duration::MAX),
-                ));
-            }
-            Err(kind) if succeeded => return Ok(Attempt::Again(kind, None)),
+            Err(kind) if succeeded => return Ok(Attempt::unread(kind)),
             Err(_) => Vec::new(),
         };
         let url = url.to_owned();
@@ -321,9 +314,6 @@ const USER_AGENT: &str = concat!("meshwork/", env!("CARGO_PKG_VERSION"));
 
 /// Redirects of one request.
 const MOST_REDIRECTS: usize = 5;
-
-/// An answer of a thousand instances has about half a megabyte.
-const MOST_BYTES: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -354,13 +354,22 @@ fn granted(name: &str, answer: &Answer<'_>) -> Result<Vec<String>, ServiceError>
         });
     }
     let mut ids = Vec::new();
-    for spec in answer.at("tpu").at("nodeSpec").list()? {
+    let field = answer.at("tpu").at("nodeSpec");
+    let specs = field.list()?;
+    if specs.is_empty() {
+        return Err(field.unexpected("a list of nodes"));
+    }
+    for spec in specs {
         // Either one node with an id, or several whose ids are numbered after a prefix.
         let several = ["multisliceParams", "multiNodeParams"].map(|field| spec.at(field));
         match several.into_iter().find(Answer::is_present) {
             Some(several) => {
                 let prefix = several.at("nodeIdPrefix").optional_text()?.unwrap_or(name);
-                let count = several.at("nodeCount").count()?.min(MOST_NODES);
+                let field = several.at("nodeCount");
+                let count = field.count()? as usize;
+                if !(1..=MOST_NODES.saturating_sub(ids.len())).contains(&count) {
+                    return Err(field.unexpected("from 1 up, with at most 4096 nodes in all"));
+                }
                 ids.extend((0..count).map(|index| format!("{prefix}-{index}")));
             }
             None => ids.push(spec.at("nodeId").full_text()?.to_owned()),
@@ -397,8 +406,8 @@ const TPU: &str = "TPU";
 
 const ACTIVE: &str = "ACTIVE";
 
-/// More nodes than any queued resource has.
-const MOST_NODES: u32 = 1 << 12;
+/// More nodes than any queued resource has; an error names the number too.
+const MOST_NODES: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -510,6 +519,43 @@ mod tests {
             nodes(json!([{}])),
             Err(ServiceError::Field { .. })
         ));
+    }
+
+    #[track_caller]
+    fn check_refused(tpu: Value, field: &str) {
+        let answer = json!({"state": {"state": "ACTIVE"}, "tpu": tpu});
+        match granted("q", &Answer::new("http://tpu/q", &answer)) {
+            Err(ServiceError::Field { field: named, .. }) => assert_eq!(named, field),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_queued_resource_without_nodes_is_refused() {
+        for tpu in [
+            Value::Null,
+            json!(7),
+            json!({}),
+            json!({"nodeSpec": null}),
+            json!({"nodeSpec": []}),
+            json!({"nodeSpec": {"nodeId": "a"}}),
+        ] {
+            check_refused(tpu, "tpu.nodeSpec");
+        }
+        let none = json!({"nodeSpec": [{"multisliceParams": {"nodeCount": 0}}]});
+        check_refused(none, "tpu.nodeSpec[0].multisliceParams.nodeCount");
+    }
+
+    #[test]
+    fn more_nodes_than_any_queued_resource_has_are_refused_rather_than_cut() {
+        let several = |count| json!({"multiNodeParams": {"nodeCount": count}});
+        assert_eq!(nodes(json!([several(4096)])).unwrap().len(), 4096);
+        let one_too_many = json!({"nodeSpec": [several(4097)]});
+        check_refused(one_too_many, "tpu.nodeSpec[0].multiNodeParams.nodeCount");
+        let together = json!({"nodeSpec": [several(4096), several(4096)]});
+        check_refused(together, "tpu.nodeSpec[1].multiNodeParams.nodeCount");
+        let after_one = json!({"nodeSpec": [{"nodeId": "a"}, several(4096)]});
+        check_refused(after_one, "tpu.nodeSpec[1].multiNodeParams.nodeCount");
     }
 
     #[test]

@@ -60,11 +60,15 @@ impl TpuResolver {
     /// Makes all workers run this version, at the same time.
     ///
     /// # Errors
-    /// Those of `cluster_spec`; [`ServiceError::TpuVersion`] for a version that a worker does not
-    /// know, and whatever keeps one from answering. Other workers may have changed by then.
+    /// Those of `cluster_spec`; [`Error::UnknownJob`] for the TPU of this machine, and
+    /// [`Error::UnknownTask`] for one without workers. [`ServiceError::TpuVersion`] for a version
+    /// that a worker does not know, and whatever keeps one from answering: other workers may have
+    /// changed by then.
     #[doc(alias = "configure_tpu_version")]
     pub fn configure_version(&self, version: &str, restart: RestartType) -> Result<(), Error> {
         let spec = self.cluster_spec()?;
+        // Where nobody can be asked, nothing would change.
+        spec.task_address(&self.job_name, 0)?;
         let workers = spec.tasks().filter(|(job, ..)| *job == self.job_name);
         let mut requests = Vec::new();
         for (_, _, worker) in workers {
@@ -125,3 +129,19 @@ async fn change(
 pub(super) const DEFAULT_PORT: u16 = 8475;
 
 const PATH: &str = "requestversion";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::variables::Variables;
+
+    #[test]
+    fn a_version_for_no_worker_is_refused() {
+        let resolver = TpuResolver::new()
+            .with_tpu("local")
+            .with_variables(Variables::fixed([("A", "b")]));
+        let refused = resolver.configure_version("2.20", RestartType::Always);
+        let (job, known) = ("worker".to_owned(), Vec::new());
+        assert_eq!(refused, Err(Error::UnknownJob { job, known }));
+    }
+}

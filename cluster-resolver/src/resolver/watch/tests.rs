@@ -98,6 +98,37 @@ fn a_source_that_cannot_wait_is_yielded_and_not_asked_to_wait_again_before_the_n
 }
 
 #[test]
+fn a_source_that_tells_of_changes_where_there_are_none_is_left_alone_between() {
+    let looks = std::iter::repeat_with(|| Ok(&["a:1"][..])).take(1000);
+    let script = Script::new(looks, [const { Ok(WatchSignal::Changed) }; 1000]);
+    let mut watch = script.watch(HOUR);
+    assert!(watch.next().unwrap().is_ok());
+    assert_eq!(watch.next_within(Duration::from_millis(500)), None);
+    // At 0, 100 and 300 ms.
+    let waited = script.waited.lock().unwrap().len();
+    assert!((1..=3).contains(&waited), "{waited}");
+}
+
+#[test]
+fn rests_double_until_a_change_or_a_long_silence() {
+    let seconds = Duration::from_secs;
+    assert_eq!(rest(Duration::ZERO, Duration::ZERO), FIRST_REST);
+    assert_eq!(rest(FIRST_REST, Duration::ZERO), 2 * FIRST_REST);
+    assert_eq!(rest(seconds(60), seconds(9)), seconds(120));
+    assert_eq!(rest(seconds(60), seconds(10)), FIRST_REST);
+    assert_eq!(rest(Duration::MAX, Duration::ZERO), Duration::MAX);
+
+    let looks: [&[&str]; 4] = [&["a:1"], &["a:1"], &["b:1"], &["b:1"]];
+    let script = Script::new(looks.map(Ok), [const { Ok(WatchSignal::Changed) }; 3]);
+    let mut watch = script.watch(HOUR);
+    assert!(watch.next().unwrap().is_ok());
+    assert!(watch.next().unwrap().is_ok());
+    assert_eq!(watch.rest, Duration::ZERO);
+    assert!(watch.next().is_none());
+    assert_eq!(watch.rest, FIRST_REST);
+}
+
+#[test]
 fn the_first_look_is_made_without_any_time_and_no_other() {
     let script = Script::new([Ok(&["a:1"][..])], []);
     let mut watch = script.watch(HOUR);
