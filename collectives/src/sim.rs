@@ -17,8 +17,9 @@
 //! On each seed it is checked that
 //! - every operation gives what follows from the contributions of exactly the members of its epoch,
 //!   and does not come back before those have made them;
-//! - no epoch is followed by two, no member id has two processes in one, and no survivor is held to
-//!   have completed what it has not;
+//! - no epoch is followed by two, no member id has two processes in one, and what is agreed to be
+//!   completed is what all survivors have, no more and no less;
+//! - no epoch fails for another reason than a loss, and none at all where nothing goes wrong;
 //! - a majority that lives and hears each other goes on, whatever happened before, and everybody
 //!   comes to an end;
 //! - nobody is called lost to whom nothing has happened.
@@ -48,16 +49,22 @@ mod program;
 pub mod scale;
 mod world;
 
+use std::ops::RangeInclusive;
+
 use crate::wire::{MESSAGE_HEAD_BYTES, Message, MessageHead};
 use oracle::Oracle;
 use world::World;
 
 pub use plant::Plant;
 
+/// How many ranks a job can be played with.
+pub const RANKS: RangeInclusive<u32> = 2..=16;
+
 /// What is played.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Setting {
-    /// How many ranks; `None` for 2 to 7, as the seed decides. At most 16.
+    /// How many ranks, of [`RANKS`], or the nearest of them; `None` for 2 to 7, as the seed decides.
+    /// [`Scenario::TwoMemberPolicy`] has 2 whatever this says.
     pub ranks: Option<u32>,
     /// What goes wrong.
     pub scenario: Scenario,
@@ -157,6 +164,28 @@ pub enum Problem {
         /// Who.
         member_id: u32,
     },
+    /// All survivors have completed more than the agreement says: what they have done is done anew.
+    #[error(
+        "all survivors of epoch {epoch} have completed {completed} of its operations, but {agreed} were agreed"
+    )]
+    ThrownAway {
+        /// The epoch.
+        epoch: u64,
+        /// What all survivors have completed.
+        completed: u64,
+        /// What was agreed.
+        agreed: u64,
+    },
+    /// An epoch failed though nothing went wrong, or for another reason than a loss.
+    #[error("member {member_id} saw epoch {epoch} fail, to which nothing has led: {error}")]
+    WrongFailure {
+        /// The epoch.
+        epoch: u64,
+        /// Where.
+        member_id: u32,
+        /// What it failed with.
+        error: String,
+    },
     /// A majority that lives and hears each other gave up.
     #[error("a majority of epoch {epoch} gave up")]
     MajorityStopped {
@@ -200,6 +229,8 @@ pub enum ProblemKind {
     TooEarly,
     TwoDecisions,
     NotCompleted,
+    ThrownAway,
+    WrongFailure,
     MajorityStopped,
     NotFinished,
     Hangs,
@@ -209,11 +240,13 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::WrongValue,
         Self::TooEarly,
         Self::TwoDecisions,
         Self::NotCompleted,
+        Self::ThrownAway,
+        Self::WrongFailure,
         Self::MajorityStopped,
         Self::NotFinished,
         Self::Hangs,
@@ -231,6 +264,8 @@ impl Problem {
             Self::TooEarly { .. } => ProblemKind::TooEarly,
             Self::TwoDecisions { .. } => ProblemKind::TwoDecisions,
             Self::NotCompleted { .. } => ProblemKind::NotCompleted,
+            Self::ThrownAway { .. } => ProblemKind::ThrownAway,
+            Self::WrongFailure { .. } => ProblemKind::WrongFailure,
             Self::MajorityStopped { .. } => ProblemKind::MajorityStopped,
             Self::NotFinished { .. } => ProblemKind::NotFinished,
             Self::Hangs { .. } => ProblemKind::Hangs,

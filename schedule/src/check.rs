@@ -41,6 +41,58 @@ pub enum Goal {
     Barrier,
 }
 
+impl Goal {
+    /// Nothing is wrong with blocks and ranks that are not there, so all must be.
+    fn fits(&self, world: usize, blocks: usize) -> Result<(), Violation> {
+        let expected = match self {
+            Self::AllReduce | Self::Reduce(_) | Self::Broadcast(_) => {
+                Some(blocks.max(world.min(1)))
+            }
+            Self::ReduceScatter
+            | Self::AllGather
+            | Self::Gather(_)
+            | Self::Scatter(_)
+            | Self::Permute(_) => Some(world),
+            Self::AllToAll => world.checked_mul(world),
+            Self::Barrier => Some(blocks),
+        };
+        if expected != Some(blocks) {
+            return Err(Violation::BlockCount {
+                blocks,
+                expected: expected.unwrap_or(usize::MAX),
+                world,
+            });
+        }
+        if let Self::Permute(targets) = self
+            && targets.len() != world
+        {
+            let targets = targets.len();
+            return Err(Violation::TargetCount { targets, world });
+        }
+        match self.named().find(|rank| rank.index() >= world) {
+            Some(rank) => Err(Violation::RankOutside { rank, world }),
+            None => Ok(()),
+        }
+    }
+
+    /// Its root, or its targets.
+    fn named(&self) -> impl Iterator<Item = Rank> + '_ {
+        let (root, targets): (_, &[Option<Rank>]) = match self {
+            Self::Reduce(root)
+            | Self::Broadcast(root)
+            | Self::Gather(root)
+            | Self::Scatter(root) => (Some(*root), &[]),
+            Self::Permute(targets) => (None, targets),
+            Self::AllReduce
+            | Self::ReduceScatter
+            | Self::AllGather
+            | Self::AllToAll
+            | Self::Barrier => (None, &[]),
+        };
+        root.into_iter().chain(targets.iter().copied().flatten())
+    }
+}
+
 /// In which order results were reduced, as far as a [`check`] could see. Later ones imply earlier.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
@@ -96,10 +148,10 @@ impl Order {
 
 /// Replays a schedule over symbols and proves that it reaches `goal`.
 ///
-/// `plan` holds each rank's rounds over a buffer of `blocks` blocks. All ranks move in lock step:
-/// if each receive has its send in the same round, then no rank that walks its own rounds in order
-/// can be stuck. Every block carries the *expression* that computes it, so equal expressions on all
-/// ranks mean equal bits. How long blocks are plays no part in it.
+/// `plan` holds each rank's rounds over a buffer of `blocks` blocks, as many as the goal has. All
+/// ranks move in lock step: if each receive has its send in the same round, then no rank that walks
+/// its own rounds in order can be stuck. Every block carries the *expression* that computes it, so
+/// equal expressions on all ranks mean equal bits. How long blocks are plays no part in it.
 ///
 /// Returns the order that all results of the goal were reduced in.
 ///
@@ -117,6 +169,7 @@ impl Order {
 /// assert!(check(&plan[..4], 5, &Goal::AllReduce).is_err());
 /// ```
 pub fn check(plan: &[Vec<Round>], blocks: usize, goal: &Goal) -> Result<Order, Violation> {
+    goal.fits(plan.len(), blocks)?;
     let rounds = plan.first().map_or(0, Vec::len);
     for (rank, own) in plan.iter().enumerate() {
         if own.len() != rounds {

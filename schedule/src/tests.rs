@@ -353,6 +353,68 @@ fn with_one_transfer_less(sound: &[Vec<Round>]) -> Vec<Vec<Vec<Round>>> {
     all
 }
 
+/// Where a block, a root or a target is missing, an empty schedule would do.
+#[test]
+fn goals_that_fit_other_ranks_or_blocks_are_not_reached() {
+    let none = |world| vec![Vec::new(); world];
+    let beyond = Rank::new(4);
+    for goal in [
+        Goal::Reduce(beyond),
+        Goal::Broadcast(beyond),
+        Goal::Gather(beyond),
+        Goal::Scatter(beyond),
+        Goal::Permute(vec![None, Some(beyond), None, None]),
+    ] {
+        let (rank, world) = (beyond, 4);
+        let expected = Violation::RankOutside { rank, world };
+        assert_eq!(check(&none(4), 4, &goal), Err(expected), "{goal:?}");
+    }
+    let root = Rank::CHIEF;
+    for (goal, blocks, expected) in [
+        (Goal::AllReduce, 0, 1),
+        (Goal::Reduce(root), 0, 1),
+        (Goal::Broadcast(root), 0, 1),
+        (Goal::ReduceScatter, 0, 4),
+        (Goal::AllGather, 0, 4),
+        (Goal::Gather(root), 3, 4),
+        (Goal::Scatter(root), 5, 4),
+        (Goal::Permute(vec![None; 4]), 0, 4),
+        (Goal::AllToAll, 0, 16),
+        (Goal::AllToAll, 4, 16),
+    ] {
+        let found = check(&none(4), blocks, &goal);
+        let expected = Violation::BlockCount {
+            blocks,
+            expected,
+            world: 4,
+        };
+        assert_eq!(found, Err(expected), "{goal:?}");
+    }
+    let (targets, world) = (0, 4);
+    let expected = Violation::TargetCount { targets, world };
+    assert_eq!(
+        check(&none(4), 4, &Goal::Permute(Vec::new())),
+        Err(expected)
+    );
+}
+
+#[test]
+fn a_broadcast_of_one_block_is_no_all_gather() {
+    let root = Rank::CHIEF;
+    let (spread, blocks) = plan(
+        Collective::Broadcast { root },
+        Algorithm::Tree,
+        &Hosts::apart(3),
+    );
+    assert!(check(&spread, blocks, &Goal::Broadcast(root)).is_ok());
+    let expected = Violation::BlockCount {
+        blocks: 1,
+        expected: 3,
+        world: 3,
+    };
+    assert_eq!(check(&spread, blocks, &Goal::AllGather), Err(expected));
+}
+
 #[test]
 fn the_checker_names_what_is_wrong() {
     let apart = Hosts::apart(2);

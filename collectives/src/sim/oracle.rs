@@ -2,11 +2,14 @@
 //!
 //! What must come out is computed from what went in, whoever is the first to have a result.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Problem;
+use super::faults::Faults;
 use super::net::{MILLISECOND, SECOND, Time};
 use super::program::{Job, Plan, Step, after_census, result, step_at};
+use crate::OperationError;
 use crate::agreement::{MemberId, TwoMemberPolicy};
 use crate::schedule::Collective;
 use crate::wire::{Decision, MemberProcess};
@@ -17,6 +20,8 @@ pub(super) struct Oracle {
     epochs: BTreeMap<u64, Record>,
     /// Member ids that nothing ever happens to.
     innocent: BTreeSet<MemberId>,
+    /// Nothing goes wrong.
+    is_calm: bool,
     pub(super) problem: Option<Problem>,
     /// What happened, if it is to be told.
     pub(super) story: Option<Vec<String>>,
@@ -36,8 +41,8 @@ struct Record {
     start: u64,
     /// Members that have met all the others.
     met: BTreeSet<MemberProcess>,
-    /// Members that have ended it for themselves.
-    left: BTreeSet<MemberProcess>,
+    /// Processes that have ended it for themselves, and how many operations they had completed.
+    left: BTreeMap<MemberProcess, u64>,
     /// What each member brought to each operation.
     begun: BTreeMap<u64, BTreeMap<MemberProcess, Vec<i64>>>,
     /// The operation that settles whom the epoch lets in; after it all leave the epoch.
@@ -53,23 +58,44 @@ impl Record {
             _ => step_at(self.start, sequence, works),
         }
     }
+
+    /// What is wrong with what a decision says that all survivors of this epoch have completed.
+    fn misjudged(&self, decision: &Decision) -> Option<Problem> {
+        let (epoch, agreed) = (decision.epoch - 1, decision.completed);
+        let standing = |survivor: &MemberProcess| {
+            let completed = self.left.get(survivor).copied();
+            (completed.unwrap_or_default(), survivor.member_id)
+        };
+        let (completed, member_id) = decision.survivors.iter().map(standing).min()?;
+        // A process that has forgotten what was before is heard by whoever has not met the one that
+        // it follows, who passes on how little it has completed.
+        let is_forgotten = |(process, completed): (&MemberProcess, &u64)| {
+            !self.members.contains(process) && *completed == agreed
+        };
+        match agreed.cmp(&completed) {
+            Ordering::Greater => Some(Problem::NotCompleted { epoch, member_id }),
+            Ordering::Less if !self.left.iter().any(is_forgotten) => Some(Problem::ThrownAway {
+                epoch,
+                completed,
+                agreed,
+            }),
+            Ordering::Less | Ordering::Equal => None,
+        }
+    }
 }
 
 impl Oracle {
-    /// Watches over a job whose ranks are these at first, and nothing ever happens to the innocent.
-    pub(super) fn new(
-        job: Job,
-        founders: Vec<MemberProcess>,
-        innocent: BTreeSet<MemberId>,
-    ) -> Self {
+    /// Watches over a job in which this goes wrong.
+    pub(super) fn new(job: Job, faults: &Faults) -> Self {
         let first = Record {
-            members: founders,
+            members: faults.founders(),
             ..Record::default()
         };
         Self {
             job,
             epochs: BTreeMap::from([(1, first)]),
-            innocent,
+            innocent: faults.innocent(),
+            is_calm: faults.none(),
             problem: None,
             story: None,
             works: 0,
@@ -114,20 +140,33 @@ impl Oracle {
         })
     }
 
-    /// A process takes no more part in its epoch.
-    pub(super) fn left(&mut self, by: MemberProcess, epoch: u64) {
+    /// A process takes no more part in its epoch, of which it has completed so many operations.
+    pub(super) fn left(&mut self, by: MemberProcess, epoch: u64, completed: u64) {
         if let Some(record) = self.epochs.get_mut(&epoch) {
-            record.left.insert(by);
+            record.left.insert(by, completed);
         }
     }
 
     /// Nobody is called lost whom nothing has happened to, and who has not ended the epoch itself.
     pub(super) fn blamed(&mut self, by: MemberProcess, epoch: u64, blamed: MemberId) {
-        let left = |record: &Record| record.left.iter().any(|member| member.member_id == blamed);
+        let left = |record: &Record| record.left.keys().any(|member| member.member_id == blamed);
         let left = self.epochs.get(&epoch).is_some_and(left);
         if self.innocent.contains(&blamed) && !left {
             let member_id = by.member_id;
             self.found(Problem::WrongBlame { member_id, blamed });
+        }
+    }
+
+    /// An epoch fails for nothing but a loss, and only where something goes wrong.
+    pub(super) fn failed(&mut self, by: MemberProcess, epoch: u64, error: &OperationError) {
+        // Of whoever gave up for another reason, that reason is seen.
+        let is_loss = error.is_loss() || matches!(error, OperationError::Aborted { .. });
+        if self.is_calm || !is_loss {
+            self.found(Problem::WrongFailure {
+                epoch,
+                member_id: by.member_id,
+                error: error.to_string(),
+            });
         }
     }
 
@@ -235,6 +274,9 @@ impl Oracle {
         let Some(previous_epoch) = previous_epoch else {
             return self.parted(by, epoch);
         };
+        if let Some(problem) = previous_epoch.misjudged(decision) {
+            return self.found(problem);
+        }
         let works = self.job.works;
         let steps =
             (1..=decision.completed).map(|sequence| previous_epoch.step_at(sequence, works));
@@ -252,14 +294,6 @@ impl Oracle {
     fn parted(&mut self, by: MemberProcess, epoch: u64) {
         let member_id = by.member_id;
         self.found(Problem::TwoDecisions { epoch, member_id });
-    }
-
-    /// A survivor is held to have completed so much, and has completed so much.
-    pub(super) fn held_to(&mut self, by: MemberProcess, epoch: u64, agreed: u64, completed: u64) {
-        if completed < agreed {
-            let member_id = by.member_id;
-            self.found(Problem::NotCompleted { epoch, member_id });
-        }
     }
 
     /// Whether a process of an epoch that is not decided yet may not give up, since those that it

@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-use super::process::{Parcel, Posted};
+use super::process::{End, Parcel, Posted};
 use super::{ProblemKind, Scenario};
+use crate::Rank;
 use crate::agreement::{AgreementTimeouts, MemberId};
 use crate::membership::MembershipTimeouts;
 use crate::wire::{AgreementMessage, Decision, MemberProcess, Message};
@@ -31,6 +32,8 @@ pub enum Plant {
     Impostors,
     /// A rank says that it has completed one operation more than it has.
     InflatedStanding,
+    /// Ranks say that they have completed nothing.
+    DeflatedStanding,
     /// No vote arrives.
     LostVotes,
     /// A survivor takes a decision for its exclusion.
@@ -51,11 +54,15 @@ pub enum Plant {
     UnadmittedNewcomers,
     /// Ranks are less patient than the job has asked for.
     Impatience,
+    /// In the third operation of an epoch the last rank has one element more than the others.
+    OtherContract,
+    /// Rank 0 takes the end of the program for its exclusion.
+    MissedEnd,
 }
 
 impl Plant {
     /// Every mistake with its name on a command line.
-    pub const ALL: [(&'static str, Self); 18] = [
+    pub const ALL: [(&'static str, Self); 21] = [
         ("none", Self::Nothing),
         ("corrupted-bytes", Self::CorruptedBytes),
         ("forgotten-rollback", Self::ForgottenRollback),
@@ -64,6 +71,7 @@ impl Plant {
         ("forgotten-votes", Self::ForgottenVotes),
         ("impostors", Self::Impostors),
         ("inflated-standing", Self::InflatedStanding),
+        ("deflated-standing", Self::DeflatedStanding),
         ("lost-votes", Self::LostVotes),
         ("false-exclusion", Self::FalseExclusion),
         ("unheard-rank", Self::UnheardRank),
@@ -74,6 +82,8 @@ impl Plant {
         ("wrong-culprit", Self::WrongCulprit),
         ("unadmitted-newcomers", Self::UnadmittedNewcomers),
         ("impatience", Self::Impatience),
+        ("other-contract", Self::OtherContract),
+        ("missed-end", Self::MissedEnd),
     ];
 
     /// The kind of problem that it leads to, on some seeds among others.
@@ -88,8 +98,10 @@ impl Plant {
             | Self::Impostors
             | Self::UnadmittedNewcomers => ProblemKind::TwoDecisions,
             Self::InflatedStanding => ProblemKind::NotCompleted,
+            Self::DeflatedStanding => ProblemKind::ThrownAway,
             Self::LostVotes | Self::FalseExclusion => ProblemKind::MajorityStopped,
-            Self::UnheardRank => ProblemKind::NotFinished,
+            Self::MissedEnd => ProblemKind::NotFinished,
+            Self::UnheardRank | Self::OtherContract => ProblemKind::WrongFailure,
             Self::LostGoodbyes | Self::NoDeadline => ProblemKind::Hangs,
             Self::TruncatedMessages => ProblemKind::Garbled,
             Self::LostHeartbeats | Self::WrongCulprit | Self::Impatience => ProblemKind::WrongBlame,
@@ -102,6 +114,7 @@ impl Plant {
         match self {
             Self::UnadmittedNewcomers => Scenario::Growth,
             Self::Impatience => Scenario::Outage,
+            Self::UnheardRank | Self::OtherContract | Self::MissedEnd => Scenario::Calm,
             _ => Scenario::Mixed,
         }
     }
@@ -158,6 +171,14 @@ impl Plant {
                 ..timeouts
             },
             _ => timeouts,
+        }
+    }
+
+    /// What a process takes the end of the program for.
+    pub(super) fn end(self, rank: Rank) -> End {
+        match self {
+            Self::MissedEnd if rank == Rank::CHIEF => End::LeftOut,
+            _ => End::Finished,
         }
     }
 

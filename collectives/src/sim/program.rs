@@ -239,7 +239,11 @@ impl Begin {
             // The product does not send to itself either.
             return Ok(());
         }
-        let contract = self.plan.contract(self.sequence);
+        let mut contract = self.plan.contract(self.sequence);
+        let is_last = me.number() + 1 == world;
+        if self.plant == Plant::OtherContract && self.sequence == 3 && is_last {
+            contract.count += 1;
+        }
         let request = Request::unrecorded(contract);
         let operation = LinkOperation {
             me,

@@ -39,7 +39,8 @@ pub struct Cost {
     pub messages: u64,
     /// Messages of the rank with most of them.
     pub most_messages: u64,
-    /// Bytes of all messages, as they are encoded.
+    /// Bytes of all messages, as they are encoded; handshakes, and greetings of members that call
+    /// each other, are not in them.
     pub bytes: u64,
 }
 
@@ -69,7 +70,8 @@ pub struct Rounds {
     pub peers: usize,
 }
 
-/// The most connections that a rank has before an operation needs more.
+/// The most connections that a rank has before an operation needs more. Takes one rank at the
+/// least.
 #[must_use]
 pub fn connections(ranks: u32) -> usize {
     let places = [0, 1, ranks / 3, ranks / 2, ranks - 1];
@@ -77,7 +79,7 @@ pub fn connections(ranks: u32) -> usize {
     places.map(count).into_iter().max().expect("five places")
 }
 
-/// What an all-reduce takes by its schedule; looks at some ranks.
+/// What an all-reduce takes by its schedule; looks at some ranks. Takes one at the least.
 #[must_use]
 pub fn all_reduce(algorithm: Algorithm, ranks: u32) -> Rounds {
     let places = [0, 1, ranks / 3, ranks / 2, ranks - 1];
@@ -134,8 +136,9 @@ pub fn death(ranks: u32) -> Cost {
     world.net.cost()
 }
 
-/// A rack of `rack` ranks is cut off from all others, without a word: until all of either side have
-/// named somebody of the other. Signs of life are counted too.
+/// A rack of `rack` ranks, half of them at the most, is cut off from all others, without a word:
+/// until all of either side have named somebody of the other. Signs of life are counted too. Takes
+/// two ranks at the least.
 #[must_use]
 pub fn cut(ranks: u32, rack: u32) -> Cost {
     let mut world = Memberships::begun(ranks);
@@ -147,7 +150,7 @@ pub fn cut(ranks: u32, rack: u32) -> Cost {
 
 /// A reconfiguration after so many ranks, of which all others know, have ended: from the end of
 /// the epoch until all that are left have decided. Every third rank has ended, the lowest among
-/// them.
+/// them. Takes three ranks at the least.
 #[must_use]
 pub fn reconfiguration(ranks: u32, ended: u32) -> Cost {
     let mut world = Agreements::new(ranks, ended.clamp(1, ranks / 3));
@@ -303,7 +306,7 @@ impl Memberships {
                     other => unreachable!("nobody leaves: {other:?}"),
                 };
                 match self.is_cut(me, to) {
-                    true => self.net.messages[me.index()] += 1,
+                    true => self.net.count(me.index(), &message),
                     false => self.net.send(me.index(), to.index(), &message, event),
                 }
             }
@@ -315,8 +318,12 @@ impl Memberships {
             }
             Action::Fail(OperationError::RankLost { peer, .. }) => {
                 let named = peer.rank();
-                // Of a rack it may be anybody beyond the cut, as the first to notice tells it.
-                self.named += u32::from(self.rack.is_some() || Some(named) == self.lost);
+                let is_right = match self.rack {
+                    // It may be anybody beyond the cut, as the first to notice tells it.
+                    Some(_) => self.is_cut(me, named),
+                    None => Some(named) == self.lost,
+                };
+                self.named += u32::from(is_right);
                 self.net.told = self.net.now;
             }
             Action::Fail(_) | Action::Over => unreachable!("one rank is lost, and nobody leaves"),
@@ -477,6 +484,7 @@ fn process(member_id: MemberId) -> MemberProcess {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LossCause;
 
     /// What grows with the logarithm grows by as much with each doubling.
     #[test]
@@ -509,6 +517,26 @@ mod tests {
             assert!(cost.took >= TIMEOUTS.silence, "{cost:?}");
             assert!(cost.took <= 2 * TIMEOUTS.silence + SLACK, "{cost:?}");
         }
+    }
+
+    #[test]
+    fn whoever_names_one_on_its_own_side_of_a_cut_has_not_noticed_it() {
+        let mut world = Memberships::begun(16);
+        world.rack = Some(4);
+        let names = |peer| {
+            let peer = Member::new(Rank::new(peer), "");
+            membership::Action::Fail(OperationError::lost(peer, LossCause::Disconnected))
+        };
+        world.does(Rank::new(1), names(2));
+        assert_eq!(world.named, 0);
+        world.does(Rank::new(1), names(9));
+        assert_eq!(world.named, 1);
+    }
+
+    #[test]
+    fn what_is_sent_into_a_cut_counts_with_its_bytes() {
+        let cost = cut(2, 1);
+        assert!(cost.messages > 0 && cost.bytes > 0, "{cost:?}");
     }
 
     /// For beats, and for words to go round.

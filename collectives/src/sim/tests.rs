@@ -28,6 +28,17 @@ fn every_scenario_holds_what_is_promised() {
 }
 
 #[test]
+fn a_group_to_which_nothing_happens_keeps_its_first_epoch() {
+    let setting = Setting {
+        scenario: Scenario::Calm,
+        ..Setting::default()
+    };
+    for played in check(setting, 0..40) {
+        assert_eq!(played.epochs(), 1);
+    }
+}
+
+#[test]
 fn groups_shrink_grow_again_and_finish() {
     let setting = Setting {
         ranks: Some(4),

@@ -10,7 +10,7 @@ use super::net::{MICROSECOND, Net, SECOND, Time, lock};
 use super::oracle::{Heard, Oracle};
 use super::process::{Clock, End, Look, PATIENT, Posted, Process, Sight, Surroundings, TIMEOUTS};
 use super::program::Job;
-use super::{Problem, Scenario, Setting, dice::Dice};
+use super::{Problem, RANKS, Scenario, Setting, dice::Dice};
 use crate::agreement::MemberId;
 use crate::wire::MemberProcess;
 
@@ -18,7 +18,6 @@ use crate::wire::MemberProcess;
 const LIMIT: Time = 150 * SECOND;
 /// Those who have heard each other for so long have come to an agreement.
 const CALM: Time = 8 * SECOND;
-const MOST_RANKS: u32 = 16;
 
 pub(super) struct World {
     base: Instant,
@@ -90,7 +89,9 @@ impl Happening {
 
 impl World {
     pub(super) fn new(setting: &Setting, seed: u64, story: Option<Vec<String>>) -> Self {
-        let ranks = setting.ranks.map(|ranks| ranks.clamp(1, MOST_RANKS));
+        let ranks = setting
+            .ranks
+            .map(|ranks| ranks.clamp(*RANKS.start(), *RANKS.end()));
         let faults = Faults::of(setting.scenario, ranks, seed);
         let dice = Dice::new(seed);
         let net = Net::new(&faults, setting.plant, dice.split(1));
@@ -100,7 +101,7 @@ impl World {
             works: faults.works,
             pair: faults.pair,
         };
-        let mut oracle = Oracle::new(job, faults.founders(), faults.innocent());
+        let mut oracle = Oracle::new(job, &faults);
         oracle.story = story.map(|mut story| {
             faults.describe(seed, &mut story);
             story

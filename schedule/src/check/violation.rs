@@ -8,6 +8,34 @@ use crate::Rank;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
+    /// The goal has another number of blocks among so many ranks.
+    #[error("{blocks} blocks were given, but the goal has {expected} among {world} ranks")]
+    BlockCount {
+        /// Blocks that were given.
+        blocks: usize,
+        /// Blocks that the goal has; of a buffer in equal parts, the fewest.
+        expected: usize,
+        /// Ranks that have rounds.
+        world: usize,
+    },
+    /// The goal names a root or a target that has no rounds.
+    #[error("the goal names {rank}, but there are rounds of {world} ranks, numbered from 0")]
+    RankOutside {
+        /// Who is named.
+        rank: Rank,
+        /// Ranks that have rounds.
+        world: usize,
+    },
+    /// A permutation has one target, or none, for each rank.
+    #[error(
+        "the permutation has places for {targets} targets, but there are rounds of {world} ranks"
+    )]
+    TargetCount {
+        /// Places that were given.
+        targets: usize,
+        /// Ranks that have rounds.
+        world: usize,
+    },
     /// Ranks disagree on how many rounds there are.
     #[error("{rank} has {rounds} rounds, rank 0 has {expected}")]
     RoundCount {

@@ -55,8 +55,8 @@ impl Process {
         let Stage::Member(epoch) = &mut self.stage else {
             return;
         };
-        around.oracle.left(self.me, epoch.number);
-        let number = epoch.number;
+        let (number, completed) = (epoch.number, epoch.history.len() as u64);
+        around.oracle.left(self.me, number, completed);
         around.oracle.note(around.now, self.me, || {
             format!("ends epoch {number}, with {} newcomers", newcomers.len())
         });
@@ -65,10 +65,10 @@ impl Process {
             members: epoch.member_ids.clone().into(),
             incarnations: Arc::new(epoch.known.clone()),
         };
-        let completed = epoch.history.len() as u64;
         let own = MemberState {
             completed: match around.plant {
                 Plant::InflatedStanding => completed + 1,
+                Plant::DeflatedStanding => 0,
                 _ => completed,
             },
             newcomers,
@@ -308,16 +308,10 @@ impl Process {
 
     fn decided(&mut self, decision: Decision, around: &mut Surroundings) {
         around.oracle.decided(self.me, &decision);
-        if let Stage::Changing(change) = &self.stage {
-            let (previous_epoch, completed) =
-                (change.previous_epoch.epoch, change.history.len() as u64);
-            let agreed = decision.completed;
-            around
-                .oracle
-                .held_to(self.me, previous_epoch, agreed, completed);
-            if around.plant != Plant::ForgottenRollback {
-                self.position = change.position_after(agreed);
-            }
+        if let Stage::Changing(change) = &self.stage
+            && around.plant != Plant::ForgottenRollback
+        {
+            self.position = change.position_after(decision.completed);
         }
         self.decisions.insert(decision.epoch - 1, decision.clone());
         self.join_requests.clear();

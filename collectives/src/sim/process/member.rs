@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::streams::{means, record};
-use super::{AGAIN, End, Greeting, Look, Parcel, Process, Stage, Surroundings};
+use super::{AGAIN, Greeting, Look, Parcel, Process, Stage, Surroundings};
 use crate::agreement::MemberId;
 use crate::membership::{Action, Event, Membership};
 use crate::schedule::Collective;
@@ -416,12 +416,15 @@ impl Process {
                         let blamed = epoch.member_ids[peer.rank().index()];
                         around.oracle.blamed(self.me, epoch.number, blamed);
                     }
+                    around.oracle.failed(self.me, epoch.number, &error);
                     let newcomers = self.lets_in().unwrap_or_default();
                     self.change(newcomers, Some(&error), around);
                 }
                 Action::Over => {
                     // Its connections close, and that says goodbye to whoever waits for it.
                     let (number, member_ids) = (epoch.number, epoch.member_ids.clone());
+                    let completed = epoch.history.len() as u64;
+                    let end = around.plant.end(epoch.rank);
                     for member_id in member_ids
                         .into_iter()
                         .filter(|member_id| *member_id != self.me.member_id)
@@ -431,8 +434,8 @@ impl Process {
                     if let Some(newcomers) = self.lets_in() {
                         return self.change(newcomers, None, around);
                     }
-                    around.oracle.left(self.me, number);
-                    self.end_with(End::Finished, around);
+                    around.oracle.left(self.me, number, completed);
+                    self.end_with(end, around);
                 }
             }
         }

@@ -71,9 +71,14 @@ impl<E> Net<E> {
     }
 
     pub(super) fn send(&mut self, from: usize, to: usize, message: &Message, event: E) {
+        self.count(from, message);
+        self.post(LATENCY, to, event);
+    }
+
+    /// A message goes out, whether or not it arrives.
+    pub(super) fn count(&mut self, from: usize, message: &Message) {
         self.messages[from] += 1;
         self.bytes += message.encode().len() as u64;
-        self.post(LATENCY, to, event);
     }
 
     pub(super) fn next(&mut self) -> Option<(usize, E)> {

@@ -21,9 +21,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use meshwork_collectives::sim::{Plant, ProblemKind, Scenario, Setting, play, tell};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use meshwork_collectives::sim::{Plant, ProblemKind, RANKS, Scenario, Setting, play, tell};
 
 /// Plays jobs in virtual time: processes crash, stand still, come back and are cut off.
 #[derive(Debug, Parser)]
@@ -41,7 +42,7 @@ struct Args {
     /// Print what happens.
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// How many ranks, 2 to 16; for `scale` several numbers.
+    /// How many ranks, 2 to 16; for `scale` several numbers from 2 up, with `--csv` from 3 up.
     #[arg(long, value_delimiter = ',', value_name = "R")]
     ranks: Vec<u32>,
     /// What goes wrong, or `scale`.
@@ -79,14 +80,15 @@ fn main() -> ExitCode {
     }
     if args.scenario == "scale" {
         return match args.csv {
-            true => growth::report(&args.ranks),
-            false => scale::report(&args.ranks),
+            true => growth::report(args.ranks_from(3)),
+            false => scale::report(args.ranks_from(2)),
         };
     }
     let named = |(name, _): &(&str, Scenario)| *name == args.scenario;
+    let scenario = Scenario::ALL.into_iter().find(named).unwrap_or_default().1;
     let setting = Setting {
-        ranks: args.ranks.first().copied(),
-        scenario: Scenario::ALL.into_iter().find(named).unwrap_or_default().1,
+        ranks: args.ranks_of_job(scenario),
+        scenario,
         plant: args.plant,
     };
     match args.seed {
@@ -97,6 +99,43 @@ fn main() -> ExitCode {
         Some(seed) => one(&setting, seed),
         None => many(&setting, args.first_seed, args.seeds),
     }
+}
+
+impl Args {
+    /// The numbers of ranks for which costs are counted, none of them below `least`.
+    fn ranks_from(&self, least: u32) -> &[u32] {
+        if let Some(few) = self.ranks.iter().find(|ranks| **ranks < least) {
+            refuse(format!("--ranks {few} is too few: give {least} or more"));
+        }
+        &self.ranks
+    }
+
+    /// How many ranks a job is played with, if that is given.
+    fn ranks_of_job(&self, scenario: Scenario) -> Option<u32> {
+        match self.ranks[..] {
+            [] => None,
+            [ranks] if scenario == Scenario::TwoMemberPolicy && ranks != 2 => {
+                refuse(format!("--ranks {ranks} is no pair: give 2"))
+            }
+            [ranks] if RANKS.contains(&ranks) => Some(ranks),
+            [ranks] => refuse(format!(
+                "--ranks {ranks} cannot be played: give {} to {}",
+                RANKS.start(),
+                RANKS.end()
+            )),
+            [..] => refuse(format!(
+                "--ranks has {} numbers, but a job is played with one: give one",
+                self.ranks.len()
+            )),
+        }
+    }
+}
+
+/// Ends as with any other option that cannot be.
+fn refuse(why: String) -> ! {
+    Args::command()
+        .error(ErrorKind::ValueValidation, why)
+        .exit()
 }
 
 fn list_plants() -> ExitCode {
@@ -130,20 +169,26 @@ fn one(setting: &Setting, seed: u64) -> ExitCode {
 /// What all seeds together came to.
 #[derive(Debug, Default)]
 struct Sums {
+    seeds: AtomicU64,
     epochs: AtomicU64,
     works: AtomicU64,
     failed: Mutex<Vec<(u64, ProblemKind)>>,
 }
 
 fn many(setting: &Setting, first: u64, seeds: u64) -> ExitCode {
+    let Some(end) = first.checked_add(seeds) else {
+        refuse(format!(
+            "--first-seed {first} and --seeds {seeds} go past seed {}: give less of either",
+            u64::MAX
+        ));
+    };
     let began = Instant::now();
     let (next, sums) = (AtomicU64::new(first), Sums::default());
-    let end = first.saturating_add(seeds);
+    let later = |seed: u64| (seed < end).then(|| seed + 1);
     thread::scope(|threads| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             threads.spawn(|| {
-                while let seed = next.fetch_add(1, Ordering::Relaxed)
-                    && seed < end
+                while let Ok(seed) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later)
                 {
                     sums.add(setting, seed);
                 }
@@ -153,12 +198,13 @@ fn many(setting: &Setting, first: u64, seeds: u64) -> ExitCode {
     let mut failed = sums.failed.into_inner().unwrap_or_default();
     failed.sort_unstable_by_key(|(seed, _)| *seed);
     let (epochs, works) = (sums.epochs.into_inner(), sums.works.into_inner());
+    let played = sums.seeds.into_inner();
     say!(
         "{works} works in {epochs} epochs, each value checked, in {:.1?}",
         began.elapsed()
     );
     let Some((worst, _)) = failed.first() else {
-        say!("{seeds} seeds, 0 failures");
+        say!("{played} seeds, 0 failures");
         return ExitCode::SUCCESS;
     };
     for kind in ProblemKind::ALL {
@@ -168,7 +214,7 @@ fn many(setting: &Setting, first: u64, seeds: u64) -> ExitCode {
             say!("{kind:?}: {} seeds, the first is {first}", seeds.len());
         }
     }
-    say!("{seeds} seeds, {} failures; the first:", failed.len());
+    say!("{played} seeds, {} failures; the first:", failed.len());
     trace(setting, *worst);
     one(setting, *worst)
 }
@@ -176,6 +222,7 @@ fn many(setting: &Setting, first: u64, seeds: u64) -> ExitCode {
 impl Sums {
     fn add(&self, setting: &Setting, seed: u64) {
         let played = play(setting, seed);
+        self.seeds.fetch_add(1, Ordering::Relaxed);
         self.epochs.fetch_add(played.epochs(), Ordering::Relaxed);
         self.works.fetch_add(played.works(), Ordering::Relaxed);
         if let (Some(problem), Ok(mut failed)) = (played.problem(), self.failed.lock()) {
