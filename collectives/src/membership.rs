@@ -132,7 +132,7 @@ pub(crate) struct Membership {
     /// Who is connected, or has left: neighbours, and those that operations have needed.
     peers: BTreeMap<Rank, Peer>,
     roster: Roster,
-    /// Who has not come, as far as anybody has told.
+    /// Who has not come, as far as others have told.
     absent: BTreeSet<Rank>,
     phase: Phase,
     strangers: Vec<UnauthenticatedPeer>,

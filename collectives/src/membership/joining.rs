@@ -8,6 +8,7 @@
 //! Whoever is refused ends at the first refusal, so often one rank alone knows why somebody does
 //! not come: whom it did not let in goes round with the absent.
 
+use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
@@ -74,10 +75,7 @@ impl Membership {
         self.phase = Phase::Naming {
             until: now + self.naming(),
         };
-        let missing: Vec<Rank> = self.missing_neighbours().collect();
-        self.absent.extend(missing);
-        let all = self.absent.iter().copied().collect();
-        self.tell_absent(all, &self.strangers, out);
+        self.tell_absent(self.all_absent(), &self.strangers, out);
     }
 
     pub(super) fn hear_absent(&mut self, now: Instant, absence: &Absence, out: &mut Vec<Action>) {
@@ -120,7 +118,7 @@ impl Membership {
 
     fn tell_absent(
         &self,
-        ranks: Vec<Rank>,
+        ranks: impl IntoIterator<Item = Rank>,
         refused: &[UnauthenticatedPeer],
         out: &mut Vec<Action>,
     ) {
@@ -143,15 +141,19 @@ impl Membership {
             .filter(missing)
     }
 
+    /// Whom this rank misses by now, and whom others have missed: they may still do so, even if
+    /// this rank is connected with them.
+    fn all_absent(&self) -> BTreeSet<Rank> {
+        let told = self.absent.iter().copied();
+        told.chain(self.missing_neighbours()).collect()
+    }
+
     /// Why there is no group.
     pub(super) fn not_joined(&self, now: Instant) -> OperationError {
         let member = |rank: Rank| self.members[rank.index()].clone();
-        // Some have come after all.
-        let absent = self.absent.iter().copied();
-        let absent = absent.filter(|rank| !self.peers.contains_key(rank));
-        let mut missing: Vec<_> = absent.map(member).collect();
+        let mut missing: Vec<_> = self.all_absent().into_iter().map(member).collect();
         if missing.is_empty() {
-            // All whom anybody misses are there by now; others have not been heard of.
+            // All whom this rank missed are there by now; others have not been heard of.
             missing.extend(self.roster.unknown().map(member));
         }
         let waited = now.saturating_duration_since(self.began);

@@ -137,7 +137,7 @@ impl World {
     fn connects(&mut self, rank: usize) {
         let world = u32::try_from(self.ranks.len()).unwrap();
         for other in overlay::neighbours(Rank::at(rank), world) {
-            if self.alive[other.index()] {
+            if self.alive[other.index()] && !self.cut.contains(&pair(rank, other.index())) {
                 self.post(self.latency, rank, Event::Joined(other));
             }
         }
@@ -454,6 +454,29 @@ fn whoever_does_not_come_is_named_by_all_and_nobody_else_is() {
                 }
                 other => panic!("rank {rank} ended with {other:?}"),
             }
+        }
+    }
+}
+
+/// Both ends of a way that is cut miss each other, and others are connected with both.
+#[test]
+fn whoever_misses_another_is_named_by_all_even_by_those_who_are_connected_with_it() {
+    for (cut, absent) in [
+        (vec![pair(2, 3)], vec![2, 3]),
+        (vec![pair(1, 3), pair(2, 3)], vec![1, 2, 3]),
+    ] {
+        let mut all = World::new(6, 20 * MS, Hosts::Each);
+        all.cut.extend(&cut);
+        (0..6).for_each(|rank| all.connects(rank));
+        all.run(TIMEOUTS.join + Duration::from_secs(1));
+        for (rank, end) in all.ends.iter().enumerate() {
+            let Some((_, End::Failed(OperationError::Join(JoinError::NotJoined { missing, .. })))) =
+                end
+            else {
+                panic!("rank {rank} ended with {end:?}");
+            };
+            let missing: Vec<_> = missing.iter().map(|m| m.rank().index()).collect();
+            assert_eq!(missing, absent, "rank {rank}, without {cut:?}");
         }
     }
 }

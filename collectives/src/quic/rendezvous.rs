@@ -71,21 +71,23 @@ impl Rendezvous {
     }
 
     /// Waits so long for the others, instead of 30 s: from a millisecond to a day. A rank that has
-    /// reached rank 0 gives it 5 s more to say who is missing. Rank 0 gives those whose
-    /// connection was broken up to 13 s to call it again once all have come, and 5 s where some
-    /// have not.
+    /// reached rank 0 gives it 5 s more to say who is missing, and calls it again meanwhile if
+    /// their connection breaks. Once all have come, rank 0 waits for such a call up to 13 s, but no
+    /// longer than half of this time, as the others wait for it in the group; where some have not
+    /// come, 5 s.
     #[must_use]
     pub fn with_limit(mut self, limit: Duration) -> Self {
         self.limit = Timeouts::default().with_join(limit).join();
         self
     }
 
-    /// Waits until all have come; the addresses of all, `host:port` in order of rank.
+    /// Waits until all have come; the addresses of all, `host:port` in order of rank. One that has
+    /// come and ended since is named by the group that the others begin.
     ///
     /// # Errors
     /// [`JoinError::NotJoined`] with the ranks that have not come in time, which rank 0 tells to
-    /// all who have, or for rank 0 with those that it could not tell the addresses;
-    /// [`JoinError::StillWaiting`] where it has more time than this rank;
+    /// all who have; [`JoinError::StillWaiting`] where this rank has reached rank 0 and not been
+    /// told by it;
     /// [`JoinError::Refused`] for a process that does not belong to the others,
     /// [`JoinError::OtherJob`], [`JoinError::Expired`]; for rank 0 [`JoinError::PortTaken`] and
     /// [`JoinError::Bind`]; [`JoinError::System`], [`JoinError::Config`].

@@ -29,7 +29,7 @@ const LEN: usize = 256;
 const PART: usize = 64;
 /// Bytes that may be on their way.
 const ROOM: usize = 1 << 16;
-/// Longer than any of these takes on a busy machine.
+/// Longer than any of these takes on a busy machine, besides the pauses of the slow link.
 const LONG: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -132,8 +132,10 @@ fn sessions(limit: Duration, pause: Duration) -> Vec<Session> {
 type Outcome = Result<(), OperationError>;
 type Operation = fn(&mut Session) -> Outcome;
 
-/// What an operation comes to on all ranks, of which none leaves before the last is done.
-fn outcomes(sessions: Vec<Session>, operation: Operation) -> Vec<Outcome> {
+/// What an operation comes to on all ranks, of which none leaves before the last is done, with
+/// such a limit and such pauses.
+fn outcomes(limit: Duration, pause: Duration, operation: Operation) -> Vec<Outcome> {
+    let sessions = sessions(limit, pause);
     let ranks = sessions.len();
     let (done, all_done) = mpsc::channel();
     for mut session in sessions {
@@ -145,7 +147,9 @@ fn outcomes(sessions: Vec<Session>, operation: Operation) -> Vec<Outcome> {
         });
     }
     drop(done);
-    let wait = || all_done.recv_timeout(LONG).expect("an end in time");
+    // The pauses are an eighth of the limit, and fewer than 64; or the limit ends it.
+    let long = LONG + 8 * limit;
+    let wait = || all_done.recv_timeout(long).expect("an end in time");
     let ended: Vec<_> = (0..ranks).map(|_| wait()).collect();
     ended.into_iter().map(|(outcome, _)| outcome).collect()
 }
@@ -204,18 +208,14 @@ fn all_gather(session: &mut Session) -> Outcome {
 fn an_operation_may_take_as_long_as_bytes_go_from_host_to_host() {
     let operations: [Operation; 3] = [all_reduce, broadcast, all_gather];
     for operation in operations {
-        // More where the machine does nothing of this for so long.
-        let mut limit = Duration::from_millis(100);
-        loop {
+        let attempt = |limit: Duration| {
             let began = Instant::now();
-            let outcomes = outcomes(sessions(limit, limit / 8), operation);
-            if outcomes.iter().all(Result::is_ok) {
-                assert!(began.elapsed() > limit);
-                break;
-            }
-            assert!(limit < Duration::from_secs(1), "{outcomes:?}");
-            limit *= 4;
-        }
+            let outcomes = outcomes(limit, limit / 8, operation);
+            (outcomes, began.elapsed() > limit)
+        };
+        let are_done = |outcomes: &[Outcome]| outcomes.iter().all(Result::is_ok);
+        let (outcomes, is_long) = in_time(attempt, |(outcomes, _)| are_done(outcomes));
+        assert!(are_done(&outcomes) && is_long, "{is_long}: {outcomes:?}");
     }
 }
 
@@ -227,7 +227,7 @@ fn an_operation_ends_when_no_bytes_go_from_host_to_host() {
         _ => false,
     };
     let are_told = |outcomes: &Vec<Outcome>| outcomes.iter().all(is_told);
-    let attempt = |limit| outcomes(sessions(limit, DAY), all_reduce);
+    let attempt = |limit| outcomes(limit, DAY, all_reduce);
     let outcomes = in_time(attempt, are_told);
     assert!(are_told(&outcomes), "{outcomes:?}");
 }

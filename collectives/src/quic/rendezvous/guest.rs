@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use quinn::Endpoint;
+use quinn::{Connection, Endpoint};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{Rendezvous, everywhere};
@@ -21,7 +21,7 @@ pub(super) const ATTEMPT: Duration = Duration::from_secs(3);
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts that fail at once.
 const PAUSE: Duration = Duration::from_millis(50);
-/// What a rank that has been heard waits longer than rank 0 does, which says who is missing.
+/// What a rank that has reached rank 0 waits longer than rank 0 does, which says who is missing.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) enum Attempt {
@@ -44,48 +44,52 @@ pub(super) async fn register<F: Future<Output = io::Result<SocketAddr>>>(
     identity: &Identity,
     look_up: impl Fn() -> F,
 ) -> Result<Vec<String>, JoinError> {
-    let until = Instant::now() + rendezvous.limit;
+    let mut until = Instant::now() + rendezvous.limit;
+    let (last, mut too_late) = (until + GRACE, rendezvous.unreached());
     loop {
-        match attempt(rendezvous, identity, look_up(), until).await {
-            Ok(addresses) => return Ok(addresses),
-            Err(Attempt::Hopeless(error)) => return Err(error),
-            Err(Attempt::Failed) if Instant::now() < until => sleep(PAUSE).await,
-            Err(Attempt::Failed) => {
-                return Err(JoinError::NotJoined {
-                    missing: vec![rendezvous.host()],
-                    waited: rendezvous.limit,
-                    refused: Vec::new(),
-                });
-            }
+        let calling = timeout_at(until, call(rendezvous, identity, &look_up)).await;
+        let Ok(reached) = calling else {
+            return Err(too_late);
+        };
+        let (endpoint, connection) = reached?;
+        (until, too_late) = (last, rendezvous.unanswered());
+        let answer = timeout_at(last, ask(rendezvous, &connection)).await;
+        // Rank 0 is sure then that all has arrived.
+        connection.close(TURNED_AWAY, b"");
+        endpoint.wait_idle().await;
+        match answer {
+            Ok(Ok(addresses)) => return Ok(addresses),
+            Ok(Err(Attempt::Hopeless(error))) => return Err(error),
+            Ok(Err(Attempt::Failed)) => sleep(PAUSE).await,
+            Err(_) => return Err(too_late),
         }
     }
 }
 
-async fn attempt(
+/// Calls rank 0, where it is looked up, until it is reached.
+async fn call<F: Future<Output = io::Result<SocketAddr>>>(
     rendezvous: &Rendezvous,
     identity: &Identity,
-    look_up: impl Future<Output = io::Result<SocketAddr>>,
-    until: Instant,
-) -> Result<Vec<String>, Attempt> {
-    // A look-up that began afresh would take as long again.
-    let Ok(Ok(address)) = timeout_at(until, look_up).await else {
-        return Err(Attempt::Failed);
-    };
-    let limit = until.saturating_duration_since(Instant::now()).min(ATTEMPT);
-    let reached = timeout(limit, reach(rendezvous, identity, address)).await;
-    let (endpoint, connection) = reached.map_err(|_| Attempt::Failed)??;
-    let answer = timeout_at(until + GRACE, ask(rendezvous, &connection)).await;
-    // Rank 0 is sure then that all has arrived.
-    connection.close(TURNED_AWAY, b"");
-    endpoint.wait_idle().await;
-    answer.map_err(|_| rendezvous.unanswered())?
+    look_up: impl Fn() -> F,
+) -> Result<(Endpoint, Connection), JoinError> {
+    loop {
+        // A look-up that began afresh would take as long again, so an attempt begins after it.
+        if let Ok(address) = look_up().await {
+            match timeout(ATTEMPT, reach(rendezvous, identity, address)).await {
+                Ok(Ok(reached)) => return Ok(reached),
+                Ok(Err(Attempt::Hopeless(error))) => return Err(error),
+                Ok(Err(Attempt::Failed)) | Err(_) => {}
+            }
+        }
+        sleep(PAUSE).await;
+    }
 }
 
 pub(super) async fn reach(
     rendezvous: &Rendezvous,
     identity: &Identity,
     address: SocketAddr,
-) -> Result<(Endpoint, quinn::Connection), Attempt> {
+) -> Result<(Endpoint, Connection), Attempt> {
     let endpoint = endpoint::dialler(everywhere(address.ip())).map_err(Attempt::Hopeless)?;
     let name = identity.server_name(Role::Rank(Rank::CHIEF));
     let name = name.map_err(|error| Attempt::Hopeless(error.into()))?;
@@ -99,10 +103,7 @@ pub(super) async fn reach(
     Ok((endpoint, connection))
 }
 
-async fn ask(
-    rendezvous: &Rendezvous,
-    connection: &quinn::Connection,
-) -> Result<Vec<String>, Attempt> {
+async fn ask(rendezvous: &Rendezvous, connection: &Connection) -> Result<Vec<String>, Attempt> {
     let (mut send, mut receive) = connection.open_bi().await.map_err(NoMessage::from)?;
     let registration = Registration {
         rank: rendezvous.rank.number(),
@@ -133,11 +134,19 @@ async fn ask(
 }
 
 impl Rendezvous {
-    fn unanswered(&self) -> Attempt {
-        Attempt::Hopeless(JoinError::StillWaiting {
+    fn unreached(&self) -> JoinError {
+        JoinError::NotJoined {
+            missing: vec![self.host()],
+            waited: self.limit,
+            refused: Vec::new(),
+        }
+    }
+
+    fn unanswered(&self) -> JoinError {
+        JoinError::StillWaiting {
             peer: self.host(),
             waited: self.limit + GRACE,
-        })
+        }
     }
 
     fn without(&self, absence: &Absence) -> Attempt {

@@ -179,36 +179,38 @@ impl<'a> Reception<'a> {
     }
 
     /// Tells each guest the addresses of all, or who is missing. One whose connection is dead calls
-    /// again, and nobody is left behind who has come.
+    /// again; if it does not, this rank goes on all the same, and the group names that one.
     async fn answer_all(mut self, endpoint: &Endpoint) -> Result<Vec<String>, JoinError> {
         let (met, missing) = (self.known.complete(), self.known.missing());
-        let (answer, again): (Arc<[Message]>, _) = match &met {
+        let (answer, patience): (Arc<[Message]>, _) = match &met {
+            // The others wait in the group by now, for rank 0 too, and no longer than the limit.
             Some(addresses) => (
                 batches(addresses).collect(),
-                AGAIN.min(self.rendezvous.limit),
+                (AGAIN + ANSWER).min(self.rendezvous.limit / 2),
             ),
-            None => (self.absence(&missing), Duration::ZERO),
+            None => (self.absence(&missing), ANSWER),
         };
         self.answer = Some(answer);
         for (rank, guest) in mem::take(&mut self.guests) {
             self.welcome(rank, guest);
         }
         let all_told = self.hear_until(endpoint, |here| here.untold.is_empty());
-        let _ = timeout(again + ANSWER, all_told).await;
-        let missing = match met {
-            Some(addresses) if self.untold.is_empty() => return Ok(addresses),
-            Some(addresses) => {
-                let lost = self.untold.into_iter();
-                lost.map(|rank| Member::new(rank, &addresses[rank.index()]))
-                    .collect()
-            }
-            None => missing.into_iter().map(Member::unknown).collect(),
+        let _ = timeout(patience, all_told).await;
+        let Some(addresses) = met else {
+            return Err(JoinError::NotJoined {
+                missing: missing.into_iter().map(Member::unknown).collect(),
+                waited: self.rendezvous.limit,
+                refused: self.refused,
+            });
         };
-        Err(JoinError::NotJoined {
-            missing,
-            waited: self.rendezvous.limit,
-            refused: self.refused,
-        })
+        for rank in self.untold {
+            say(format_args!(
+                "{} has come, but was not there for {patience:.1?} to be told where all ranks \
+                 listen: look at whether its process has ended",
+                Member::new(rank, &addresses[rank.index()])
+            ));
+        }
+        Ok(addresses)
     }
 
     fn absence(&self, missing: &[Rank]) -> Arc<[Message]> {

@@ -3,6 +3,8 @@
 use std::net::UdpSocket;
 use std::thread;
 
+use meshwork_testing::free_addresses;
+use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
@@ -10,7 +12,10 @@ use super::*;
 use crate::quic::testing::{in_time, without_look_ups};
 use crate::quic::{control, endpoint};
 use crate::wire::{Message, Registration, VERSION};
-use crate::{JobSecret, Network, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
+use crate::{
+    Error, Group, GroupConfig, JobSecret, Network, Refusal, UnauthenticatedCause,
+    UnauthenticatedPeer,
+};
 
 const PLENTY: Duration = Duration::from_secs(60);
 
@@ -148,6 +153,15 @@ fn a_rank_whose_time_is_over_before_that_of_rank_0_says_that_this_was_reached() 
     }
 }
 
+/// Rank 0 hears a guest, unless the time of that is over before.
+async fn hear_one(endpoint: &Endpoint) -> Option<(Connection, SendStream, RecvStream)> {
+    let connection = endpoint.accept().await?.await.ok()?;
+    let (send, mut receive) = connection.accept_bi().await.ok()?;
+    let heard = control::read(&mut receive).await.ok()?;
+    assert!(matches!(heard, Message::Register(_)), "{heard:?}");
+    Some((connection, send, receive))
+}
+
 /// Rank 0 hears a guest, and ends without a word.
 fn hear_and_end(address: SocketAddr, secret: JobSecret) {
     let identity = Identity::of_job(&secret.into(), Role::Rank(Rank::CHIEF)).unwrap();
@@ -155,11 +169,8 @@ fn hear_and_end(address: SocketAddr, secret: JobSecret) {
     let hearing = async {
         let server = endpoint::server(&identity, Network::default());
         let endpoint = endpoint::listener(address, server).unwrap();
-        let connection = endpoint.accept().await.unwrap().await.unwrap();
-        let (send, mut receive) = connection.accept_bi().await.unwrap();
-        let heard = control::read(&mut receive).await.unwrap();
-        assert!(matches!(heard, Message::Register(_)), "{heard:?}");
-        (endpoint, connection, send, receive)
+        let held = hear_one(&endpoint).await.unwrap();
+        (endpoint, held)
     };
     let held = runtime.block_on(async { timeout(PLENTY, hearing).await.unwrap() });
     // Nobody is left to send anything when these say goodbye.
@@ -179,6 +190,37 @@ fn a_rank_0_that_has_ended_and_was_started_again_is_met() {
     for met in [begin(0), guest].map(|thread| thread.join().unwrap()) {
         assert_eq!(met.unwrap().len(), 2);
     }
+}
+
+#[test]
+fn a_rank_whose_connection_breaks_when_its_time_is_over_says_that_rank_0_was_reached() {
+    let secret = secret();
+    let identity = Identity::of_job(&secret.clone().into(), Role::Rank(Rank::CHIEF)).unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let attempt = |limit| {
+        let address = free_address();
+        let (guest, secret) = (of(&address, 1, 2, limit), secret.clone());
+        let breaking = async {
+            let server = endpoint::server(&identity, Network::default());
+            let endpoint = endpoint::listener(address.parse().unwrap(), server).unwrap();
+            let guest = thread::spawn(move || guest.meet(secret));
+            let held = timeout(limit, hear_one(&endpoint)).await.ok().flatten();
+            // It began before it was heard.
+            sleep(limit).await;
+            endpoint.close(0_u32.into(), b"");
+            endpoint.wait_idle().await;
+            (held.is_some(), guest)
+        };
+        let (is_heard, guest) = runtime.block_on(breaking);
+        (is_heard, guest.join().unwrap().unwrap_err())
+    };
+    let (is_heard, error) = in_time(attempt, |(is_heard, _)| *is_heard);
+    assert!(is_heard, "{error}");
+    assert!(
+        matches!(&error, JoinError::StillWaiting { peer, .. } if peer.rank() == Rank::CHIEF),
+        "{error}"
+    );
+    assert_eq!(error.rank_at_fault(), None);
 }
 
 /// A rank is heard, unless its time is over before, and its connection breaks.
@@ -222,23 +264,39 @@ fn a_rank_whose_connection_is_broken_when_the_last_one_comes_is_told_when_it_cal
     }
 }
 
+/// Why there is no group of those that this one meets.
+fn meet_in_vain(rendezvous: &Rendezvous, secret: JobSecret) -> Result<Error, JoinError> {
+    let addresses = rendezvous.meet(secret.clone())?;
+    let config = GroupConfig::new(addresses, rendezvous.rank, secret).unwrap();
+    let timeouts = Timeouts::default().with_join(rendezvous.limit);
+    Ok(Group::connect(&config.with_timeouts(timeouts)).unwrap_err())
+}
+
 #[test]
-fn rank_0_names_a_rank_that_has_come_and_is_not_there_to_be_told() {
-    let (address, secret) = (free_address(), secret());
+fn all_name_a_rank_that_has_come_and_is_not_there_to_be_told() {
+    let secret = secret();
     let attempt = |limit| {
+        let (address, listening) = (free_address(), free_addresses(3));
+        let of = |rank: u32| {
+            let own: SocketAddr = listening[rank as usize].parse().unwrap();
+            let port = own.port();
+            Rendezvous {
+                port,
+                ..of(&address, rank, 3, limit)
+            }
+        };
         let begin = |rank| {
-            let (rendezvous, secret) = (of(&address, rank, 3, limit), secret.clone());
-            thread::spawn(move || rendezvous.meet(secret))
+            let (rendezvous, secret) = (of(rank), secret.clone());
+            thread::spawn(move || meet_in_vain(&rendezvous, secret))
         };
         let host = begin(0);
-        let _ = be_heard_and_break(&of(&address, 1, 3, limit), secret.clone());
-        let last = begin(2).join().unwrap();
-        (host.join().unwrap().unwrap_err().to_string(), last)
+        let _ = be_heard_and_break(&of(1), secret.clone());
+        [host, begin(2)].map(|thread| thread.join().unwrap())
     };
-    let expected = "rank 1 (127.0.0.1:61001) did not join within";
-    let (error, last) = in_time(attempt, |(error, _)| error.starts_with(expected));
-    assert!(error.starts_with(expected), "{error}");
-    assert_eq!(last.unwrap().len(), 3);
+    let names_it = |error: &Error| error.rank_at_fault() == Some(Rank::new(1));
+    let is_named = |met: &Result<Error, JoinError>| met.as_ref().is_ok_and(names_it);
+    let ended = in_time(attempt, |ended| ended.iter().all(is_named));
+    assert!(ended.iter().all(is_named), "{ended:?}");
 }
 
 #[test]
