@@ -14,7 +14,7 @@ mod tensors;
 mod variables;
 
 pub use scan::{repeat, scan};
-use tensors::{Fixed, differing};
+use tensors::{Fixed, are_equal};
 pub use tensors::{HostValue, Tensors};
 use variables::Shown;
 pub use variables::{Variable, VariableSet};
@@ -61,9 +61,7 @@ struct Arguments {
 
 impl PartialEq for Arguments {
     fn eq(&self, other: &Self) -> bool {
-        self.tensors == other.tensors
-            && self.values.len() == other.values.len()
-            && differing(&self.values, &other.values).is_none()
+        self.tensors == other.tensors && are_equal(&self.values, &other.values)
     }
 }
 

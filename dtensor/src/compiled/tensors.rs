@@ -113,13 +113,10 @@ impl<V: Any + Debug + PartialEq + Send + Sync> Fixed for V {
     }
 }
 
-/// The first of two lists' values that differ from each other.
-pub(super) fn differing<'a>(
-    own: &'a [Arc<dyn Fixed>],
-    other: &'a [Arc<dyn Fixed>],
-) -> Option<(&'a dyn Fixed, &'a dyn Fixed)> {
+/// Whether two lists have equal values.
+pub(super) fn are_equal(own: &[Arc<dyn Fixed>], other: &[Arc<dyn Fixed>]) -> bool {
     let mut both = own.iter().zip(other).map(|(own, other)| (&**own, &**other));
-    both.find(|(own, other)| !own.is(*other))
+    own.len() == other.len() && both.all(|(own, other)| own.is(other))
 }
 
 /// The bits of a float: zeros of both signs are equal, and what is no number is not even itself.

@@ -1,11 +1,12 @@
 //! Rows of a table, which may be cut by rows and by features.
 
 use meshwork_layout::PartialReduction;
-use meshwork_layout::ops::Op;
+use meshwork_layout::ops::{Op, TensorLayout};
 
 use super::kernel::{self, flat};
 use super::local::Local;
 use super::{Call, is_short};
+use crate::record::Primitive;
 use crate::{DTensor, Error, Number, Scalar};
 
 impl<T: Number> DTensor<T> {
@@ -40,7 +41,7 @@ impl<T: Number> DTensor<T> {
         let placements = [self.placement(), indices.placement()];
         let call = Call::of(&Op::Embedding, self.context(), &placements)?;
         let (table, indices) = (call.operand(0, self)?, call.operand(1, indices)?);
-        table.check_indices(&indices, 0)?;
+        indices.check_bounded(0, table.shape()[0])?;
         let starts = table.first_rows()?;
         let (rows, chosen) = (Local::of(&table), Local::of(&indices));
         if rows
@@ -82,15 +83,28 @@ impl<T: Number> DTensor<T> {
         indices: &DTensor<I>,
         upstream: &Self,
     ) -> Result<Self, Error> {
-        let placements = [self.placement(), indices.placement(), upstream.placement()];
+        match upstream.context().is_same(self.context()) {
+            true => upstream.added_to_rows(self.placement(), indices),
+            false => Err(Error::OtherContext),
+        }
+    }
+
+    /// The same of this gradient, by a table that lies so.
+    #[track_caller]
+    pub(crate) fn added_to_rows<I: Scalar>(
+        &self,
+        table: &TensorLayout,
+        indices: &DTensor<I>,
+    ) -> Result<Self, Error> {
+        let placements = [table, indices.placement(), self.placement()];
         let call = Call::of(&Op::EmbeddingGradient, self.context(), &placements)?;
+        let call = call.named(Primitive::RowsAdded(Box::new(table.clone())));
+        let (indices, upstream) = (call.operand(1, indices)?, call.operand(2, self)?);
+        indices.check_bounded(0, table.shape()[0])?;
         let layout = &call.inferred.operands()[0];
-        call.record.note(self);
-        let (indices, upstream) = (call.operand(1, indices)?, call.operand(2, upstream)?);
-        self.check_indices(&indices, 0)?;
         let mut starts = Vec::new();
         for rank in self.local_ranks() {
-            starts.push(layout.shard(*rank, self.shape())?[0].start);
+            starts.push(layout.shard(*rank, table.shape())?[0].start);
         }
         let (indexed, rows) = (Local::of(&indices), Local::of(&upstream));
         if let Some(sums) = indexed.rows_added(&rows, &starts, &call.sizes(0)?)? {
@@ -140,11 +154,67 @@ fn row_here<I: Scalar>(index: I, start: usize, rows: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use meshwork_layout::Layout;
-    use ndarray::array;
+    use meshwork_layout::{Layout, UNSHARDED};
+    use ndarray::{Array2, array};
 
     use crate::testing::{context, layouts, mesh};
-    use crate::{Float, Tape, bf16, f16};
+    use crate::{DTensor, Error, Float, Tape, bf16, compile, f16};
+
+    /// Two tables, words that are looked up in both, and a gradient by the sum of the rows.
+    type Given = (Vec<DTensor<f64>>, DTensor<i64>, DTensor<f64>);
+
+    fn by_tables((tables, words, upstream): &Given) -> Result<Vec<DTensor<f64>>, Error> {
+        let tape = Tape::new();
+        let [first, second] = [0, 1].map(|number| tape.watch(&tables[number]));
+        let rows = first.embedding(words)?.add(&second.embedding(words)?)?;
+        let found = tape.gradients_from(&rows, upstream, &[&first, &second])?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// What is looked up in both is brought into the layout that they ask for once.
+    #[test]
+    fn gradients_of_tables_are_the_same_however_they_and_the_words_are_cut() {
+        let sums = |rows: usize| {
+            let mut sums = Array2::<f64>::zeros((rows, 2));
+            sums.row_mut(0).assign(&array![3.0, 4.0]);
+            sums.row_mut(3).assign(&array![13.0, 16.0]);
+            sums.into_dyn()
+        };
+        for layout in layouts(2) {
+            for name in [UNSHARDED, "x", "y"] {
+                let context = context();
+                let placed = |rows: usize| context.zeros::<f64>(&[rows, 2], &layout).unwrap();
+                let words = Layout::from_names([name], &mesh()).unwrap();
+                let rows = Layout::from_names([name, UNSHARDED], &mesh()).unwrap();
+                let upstream = array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]];
+                let given: Given = (
+                    vec![placed(4), placed(6)],
+                    context
+                        .copy_to_mesh(array![3_i64, 0, 3, 3], &words)
+                        .unwrap(),
+                    context.copy_to_mesh(upstream, &rows).unwrap(),
+                );
+                let mut step = compile(|(): &mut (), given: &Given| by_tables(given));
+                let all = [
+                    by_tables(&given),
+                    step.call(&mut (), &given),
+                    step.call(&mut (), &given),
+                ];
+                for found in all {
+                    let found = found.unwrap();
+                    let found: Vec<_> = found.iter().map(|own| own.to_host().unwrap()).collect();
+                    assert_eq!(found, [sums(4), sums(6)], "{layout} {name}");
+                }
+                let specs: Vec<String> = layout.specs().map(ToString::to_string).collect();
+                let expected = match name != UNSHARDED && specs.iter().any(|own| own == name) {
+                    true => 2,
+                    false => usize::from(specs[1] != UNSHARDED),
+                };
+                let program = step.program().unwrap();
+                assert_eq!(program.relayouts(), expected, "{layout} {name}: {program}");
+            }
+        }
+    }
 
     #[test]
     fn rows_of_negative_zeros_keep_their_sign_however_the_table_is_cut() {

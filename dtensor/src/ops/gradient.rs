@@ -135,8 +135,8 @@ impl<T: Float> DTensor<T> {
         let specs = [ShardingSpec::unsharded()].into_iter().chain(columns);
         let layout = Layout::new(specs, rows.layout().mesh())?;
         let size = params[along];
-        let table = self.context().zeros::<T>(&[size, width], &layout)?;
-        let sums = table.embedding_gradient(&indices.reshape(&all(&[chosen]))?, &rows)?;
+        let table = TensorLayout::new([size, width], layout)?;
+        let sums = rows.added_to_rows(&table, &indices.reshape(&all(&[chosen]))?)?;
         let sums = sums.reshape(&all(&[size, before, behind]))?;
         sums.transpose(&[1, 0, 2])?.reshape(&all(params))
     }

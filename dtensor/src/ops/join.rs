@@ -81,7 +81,8 @@ impl<T: Scalar> DTensor<T> {
     /// One tensor for each index of an axis, which goes away.
     ///
     /// # Errors
-    /// [`Error::Op`] for an axis that is not there, and those of [`relayout`](Self::relayout).
+    /// [`Error::Op`] for an axis that is not there, or for one of more than 65,536 indices of a
+    /// tensor without elements, and those of [`relayout`](Self::relayout).
     #[track_caller]
     #[doc(alias = "unpack")]
     pub fn unstack(&self, axis: isize) -> Result<Vec<Self>, Error> {

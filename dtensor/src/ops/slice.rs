@@ -52,23 +52,18 @@ impl<T: Scalar> DTensor<T> {
         let placements = [self.placement(), indices.placement()];
         let call = Call::of(&Op::Gather { axis }, self.context(), &placements)?;
         let (params, indices) = (call.operand(0, self)?, call.operand(1, indices)?);
-        self.check_indices(&indices, along)?;
+        indices.check_bounded(along, params.shape()[along])?;
         let (params, indices) = (Local::of(&params), Local::of(&indices));
         call.finish(0, params.taken(along, &indices, &call.sizes(0)?)?)
     }
 
-    /// What chooses is looked at before anything is chosen: devices have no word for what is not
-    /// there.
-    pub(super) fn check_indices<I: Scalar>(
-        &self,
-        indices: &DTensor<I>,
-        axis: usize,
-    ) -> Result<(), Error> {
-        let size = self.shape()[axis];
-        match Local::of(indices).are_bounded(axis, size) {
+    /// Looks at these indices below the size of an axis before they choose anything: devices have
+    /// no word for what is not there.
+    pub(super) fn check_bounded(&self, axis: usize, size: usize) -> Result<(), Error> {
+        match Local::of(self).are_bounded(axis, size) {
             // In a program they are looked at before it begins.
             true => Ok(()),
-            false => indices.check_below(axis, size),
+            false => self.check_below(axis, size),
         }
     }
 

@@ -226,6 +226,7 @@ impl Kind {
             | Primitive::Given
             | Primitive::LogSoftmax { .. }
             | Primitive::ArgMin { .. }
+            | Primitive::RowsAdded(_)
             | Primitive::Cast(_)
             | Primitive::Scan(_)
             | Primitive::Closure(_) => None,

@@ -78,6 +78,7 @@ impl Program {
             Primitive::Given
             | Primitive::LogSoftmax { .. }
             | Primitive::ArgMin { .. }
+            | Primitive::RowsAdded(_)
             | Primitive::Cast(_)
             | Primitive::Scan(_)
             | Primitive::Closure(_) => return false,

@@ -27,12 +27,10 @@ pub(super) fn is_known(primitive: &Primitive, elements: &[ElementType]) -> bool 
         | Primitive::ByNumber(..)
         | Primitive::LogSoftmax { .. }
         | Primitive::ArgMin { .. }
-        | Primitive::Op(
-            Op::CrossEntropy(Labels::Sparse)
-            | Op::ArgReduce { .. }
-            | Op::Embedding
-            | Op::EmbeddingGradient,
-        ) => is_float,
+        | Primitive::Op(Op::CrossEntropy(Labels::Sparse) | Op::ArgReduce { .. } | Op::Embedding) => {
+            is_float
+        }
+        Primitive::RowsAdded(_) => elements.get(1).is_some_and(|rows| rows.is_float()),
         Primitive::Pairwise(_) => is_float && elements.iter().all(|other| Some(*other) == first),
         Primitive::Op(op) => {
             is_of_any(op) || is_float && elements.iter().all(|other| Some(*other) == first)
@@ -86,6 +84,11 @@ pub(super) fn perform(
             with_float!(&**first, |first| one(first.log_softmax(*axis)?))
         }
         Primitive::ArgMin { axis } => with_float!(&**first, |first| one(first.argmin(*axis)?)),
+        Primitive::RowsAdded(table) => {
+            let rows = operands.get(1).ok_or(Error::NotKept)?;
+            let indices = first.to_indices_below(0, table.shape()[0])?;
+            with_float!(&**rows, |rows| one(rows.added_to_rows(table, &indices)?))
+        }
         Primitive::Cast(to) => with_scalar!(&**first, |first| cast(first, *to)?),
         Primitive::Given | Primitive::Closure(_) => None,
     };
@@ -138,13 +141,11 @@ fn moved<T: Scalar>(op: &Op, tensor: &DTensor<T>) -> Results {
 #[track_caller]
 fn of_floats<T: Float>(op: &Op, first: &DTensor<T>, operands: &[AnyTensor]) -> Results {
     let operand = |number: usize| operands.get(number).ok_or(Error::NotKept);
-    let indices = || operand(1)?.to_indices_below(0, first.shape()[0]);
     match op {
         Op::ArgReduce { axis } => return Ok(one(first.argmax(*axis)?)),
-        Op::Embedding => return Ok(one(first.embedding(&indices()?)?)),
-        Op::EmbeddingGradient => {
-            let upstream = like(first, operand(2)?)?;
-            return Ok(one(first.embedding_gradient(&indices()?, upstream)?));
+        Op::Embedding => {
+            let indices = operand(1)?.to_indices_below(0, first.shape()[0])?;
+            return Ok(one(first.embedding(&indices)?));
         }
         Op::CrossEntropy(Labels::Sparse) => {
             let (loss, slope) =

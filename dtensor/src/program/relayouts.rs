@@ -43,20 +43,25 @@ impl Display for Relayouts {
     }
 }
 
-/// The op that says how operands of a primitive have to lie; none where they may lie as they do.
-fn rule(primitive: &Primitive) -> Option<Op> {
-    match primitive {
-        Primitive::Op(op) => Some(op.clone()),
-        Primitive::Pairwise(_) => Some(Op::Elementwise),
-        Primitive::LogSoftmax { axis } => Some(Op::Softmax { axis: *axis }),
-        Primitive::ArgMin { axis } => Some(Op::ArgReduce { axis: *axis }),
+/// The op that says how operands of a primitive have to lie, and what it takes before them that is
+/// no tensor; none where they may lie as they do.
+fn rule(primitive: &Primitive) -> Option<(Op, &[TensorLayout])> {
+    let op = match primitive {
+        Primitive::RowsAdded(table) => {
+            return Some((Op::EmbeddingGradient, std::slice::from_ref(&**table)));
+        }
+        Primitive::Op(op) => op.clone(),
+        Primitive::Pairwise(_) => Op::Elementwise,
+        Primitive::LogSoftmax { axis } => Op::Softmax { axis: *axis },
+        Primitive::ArgMin { axis } => Op::ArgReduce { axis: *axis },
         Primitive::Given
         | Primitive::Pointwise(_)
         | Primitive::ByNumber(..)
         | Primitive::Cast(_)
         | Primitive::Scan(_)
-        | Primitive::Closure(_) => None,
-    }
+        | Primitive::Closure(_) => return None,
+    };
+    Some((op, &[]))
 }
 
 impl Program {
@@ -101,8 +106,8 @@ impl Planner<'_> {
             self.same[*result] = self.laid([*from, *result], to, step.at)?;
             return Ok(());
         }
-        if let Some(op) = rule(primitive) {
-            step.operands = self.operands(&op, step.operands, step.at)?;
+        if let Some((op, leading)) = rule(primitive) {
+            step.operands = self.operands(&op, leading, step.operands, step.at)?;
         }
         self.program.steps.push(step);
         Ok(())
@@ -112,17 +117,18 @@ impl Planner<'_> {
     fn operands(
         &mut self,
         op: &Op,
+        leading: &[TensorLayout],
         given: Vec<usize>,
         at: &'static Location<'static>,
     ) -> Result<Vec<usize>, Error> {
         let placement = |value: &usize| self.program.values[*value].placement.clone();
         let before: Vec<TensorLayout> = given.iter().map(placement).collect();
-        let inferred = infer(op, &before)?;
-        let needed = before.iter().zip(inferred.operands());
+        let inferred = infer(op, &[leading, &before].concat())?;
+        let needed = before.iter().zip(&inferred.operands()[leading.len()..]);
         let needed = needed
             .map(|(own, layout)| TensorLayout::new(own.shape().iter().copied(), layout.clone()));
         let needed: Vec<TensorLayout> = needed.collect::<Result<_, _>>()?;
-        let again = infer(op, &needed)?;
+        let again = infer(op, &[leading, &needed].concat())?;
         if again.operands() != inferred.operands() || again.results() != inferred.results() {
             return Ok(given);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use meshwork_accel::{ElementType, Pairwise, Pointwise};
-use meshwork_layout::ops::{Labels, Op, Real, Reducer};
+use meshwork_layout::ops::{Labels, Op, Real, Reducer, TensorLayout};
 
 use super::Scan;
 
@@ -30,6 +30,9 @@ pub(crate) enum Primitive {
         /// The axis, which goes away.
         axis: isize,
     },
+    /// The gradient of [`Op::Embedding`] by a table that lies so, of indices and of the gradient by
+    /// the rows at them: of the table only this counts, so that it is no operand.
+    RowsAdded(Box<TensorLayout>),
     /// Elements of another type.
     Cast(ElementType),
     /// A loop.
@@ -56,6 +59,7 @@ impl Primitive {
             Self::ByNumber(Pairwise::Multiply | Pairwise::Divide, _) => "scale",
             Self::LogSoftmax { .. } => "log_softmax",
             Self::ArgMin { .. } => "argmin",
+            Self::RowsAdded(_) => "embedding_gradient",
             Self::Cast(_) => "cast",
             Self::Scan(_) => "scan",
             Self::Closure(name) => name,
@@ -70,6 +74,7 @@ impl Primitive {
             Self::Scan(scan) => operand >= scan.carried,
             Self::Pairwise(Pairwise::Multiply) | Self::Pointwise(Pointwise::Ln) => true,
             Self::Pairwise(Pairwise::Divide) => operand == 1,
+            Self::RowsAdded(_) => operand == 0,
             Self::Pairwise(Pairwise::Add | Pairwise::Subtract)
             | Self::Pointwise(Pointwise::Negate | Pointwise::Relu | Pointwise::Exp)
             | Self::Given
@@ -99,6 +104,7 @@ impl Primitive {
             | Self::Given
             | Self::ByNumber(..)
             | Self::ArgMin { .. }
+            | Self::RowsAdded(_)
             | Self::Cast(_)
             | Self::Closure(_) => false,
         }
@@ -108,7 +114,7 @@ impl Primitive {
 /// An op that is not named here is taken to need all.
 fn op_needs_operand(op: &Op, operand: usize) -> bool {
     match op {
-        Op::Gather { .. } | Op::CrossEntropy(Labels::Sparse) => operand == 1,
+        Op::Gather { .. } | Op::Embedding | Op::CrossEntropy(Labels::Sparse) => operand == 1,
         Op::Select => operand == 0,
         Op::Reduce { reducer, .. } => matches!(reducer, Reducer::Min | Reducer::Max),
         Op::BiasAdd

@@ -8,7 +8,7 @@ use meshwork_accel::{Pairwise, Pointwise};
 use meshwork_layout::Layout;
 
 use crate::ops::ReduceAxes;
-use crate::record::{AnyTensor, Node, Primitive, like, with_float};
+use crate::record::{AnyTensor, Node, Primitive, like, with_float, with_indices};
 use crate::{DTensor, Error, Float};
 
 mod choice;
@@ -82,6 +82,11 @@ impl Rule<'_> {
                 let softmax = self.result::<T>(0)?.exp()?;
                 let sum = upstream.sum(&ReduceAxes::axes([*axis]).keep_dims())?;
                 only(upstream.sub(&softmax.mul(&sum)?))
+            }
+            Primitive::RowsAdded(_) => {
+                let by_rows =
+                    with_indices!(self.given(0)?, |indices| upstream.embedding(indices)?);
+                Ok(vec![None, some(by_rows)])
             }
             Primitive::Cast(_) => {
                 let gradient: AnyTensor = Arc::new(upstream.clone());

@@ -438,12 +438,17 @@ fn only_what_gradients_need_is_kept() {
     let x = tape.watch(&context().full(&[3], &layout, 2.0_f64).unwrap());
     let sum = x.add(&x).unwrap();
     let product = sum.mul(&sum).unwrap();
+    let table = context().zeros::<f64>(&[3, 2], &layouts(2)[0]).unwrap();
+    let words = table.context().zeros::<i64>(&[3], &layout).unwrap();
+    tape.watch(&table).embedding(&words).unwrap();
     let kept = |number: usize| {
         let node = tape.recording.node(number).unwrap();
         let tensor: DTensor<f64> = node.operands[0].tensor.typed().cloned().unwrap();
         tensor.unpack().is_ok()
     };
     assert!(!kept(1) && kept(2));
+    // Of a table gradients need the layout.
+    assert!(!kept(4));
     tape.gradient(&product, [&x]).unwrap();
     assert!((0..3).all(|number| tape.recording.node(number).is_none()));
 }

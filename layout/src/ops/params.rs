@@ -74,7 +74,7 @@ pub enum Labels {
 /// How [`Op::Split`](super::Op::Split) parts an axis.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Parts {
-    /// This many of equal size; of an axis of size 0, 65,536 at most.
+    /// This many of equal size; of a tensor without elements, 65,536 at most.
     Equal(usize),
     /// Parts of these sizes, which add up to that of the axis.
     Sizes(Vec<usize>),

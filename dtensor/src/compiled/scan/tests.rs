@@ -292,6 +292,17 @@ fn a_body_carries_on_lists_and_values_of_the_host_as_it_was_given_them() {
     let (all, by) = repeat(2, given, |(x, by)| Ok((x.scale(by.0)?, *by))).unwrap();
     let expected = x.scale(0.25).unwrap();
     assert_eq!((hosted(&[all]), by.0), (hosted(&[expected]), 0.5));
+    // So is what is not even equal to itself.
+    let given = || (x.clone(), HostValue((Some(f64::NAN), 1.0)));
+    let (_, by) = repeat(2, given(), |(x, by)| Ok((x.clone(), *by))).unwrap();
+    assert!(by.0.0.is_some_and(f64::is_nan));
+    let refused = repeat(2, given(), |(x, by)| {
+        Ok((x.clone(), HostValue((by.0.0, 2.0))))
+    });
+    assert_eq!(
+        refused.unwrap_err(),
+        value("(Some(NaN), 2.0)", "(Some(NaN), 1.0)")
+    );
 }
 
 #[test]

@@ -33,17 +33,11 @@ impl Rule<'_> {
             }
             // Floats of the gradient's type may not have all indices.
             Op::Embedding => {
-                let table = self.operand::<T>(0)?;
+                let table = self.given(0)?.placement();
                 let by_table = with_indices!(self.given(1)?, |indices| {
-                    table.embedding_gradient(indices, upstream)?
+                    upstream.added_to_rows(table, indices)?
                 });
                 Ok(vec![some(by_table), None])
-            }
-            // Of the table only the layout counts.
-            Op::EmbeddingGradient => {
-                let by_rows =
-                    with_indices!(self.given(1)?, |indices| upstream.embedding(indices)?);
-                Ok(vec![None, None, some(by_rows)])
             }
             Op::Stack { axis } => Ok(upstream.unstack(*axis)?.into_iter().map(some).collect()),
             Op::Tile { multiples } => only(self.tile(multiples, upstream)),
@@ -180,6 +174,20 @@ mod tests {
         check(&[0.0, 1.0, 2.0], logarithms, &[f32::INFINITY, 1.0, 0.0]);
         let by_floats = |x: &DTensor<f32>| x.gather(&row(x, &[2.0_f64, 1.0, 2.0])?, 0);
         check(&[0.0, 1.0, 2.0], by_floats, &[0.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn what_was_gathered_has_gradients_of_gradients() {
+        let slopes = |x: &DTensor<f32>| {
+            let tape = Tape::new();
+            let x = tape.watch(x);
+            let chosen = x.gather(&row(&x, &[0_i64, 2, 2])?, 0)?;
+            let cubes = chosen.mul(&chosen)?.mul(&chosen)?;
+            let [slopes] = tape.gradient(&cubes.sum_all()?, [&x])?;
+            slopes.mul(&slopes)
+        };
+        // Of 9a⁴ and 36c⁴.
+        check(&[1.0, 2.0, 3.0], slopes, &[36.0, 0.0, 3888.0]);
     }
 
     #[test]

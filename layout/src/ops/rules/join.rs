@@ -61,7 +61,7 @@ pub(super) fn split(
 ) -> Result<Rule, OpError> {
     let axis = resolve(op, axis, shape.len())?;
     let size = shape[axis];
-    let sizes = part_sizes(size, parts).ok_or_else(|| OpError::SplitSizes {
+    let sizes = part_sizes(shape, axis, parts).ok_or_else(|| OpError::SplitSizes {
         axis,
         size,
         parts: parts.clone(),
@@ -77,14 +77,16 @@ pub(super) fn split(
     Ok(rule)
 }
 
-/// How many parts of no elements there may be. Of an axis that has some, there are not more.
+/// How many parts of no elements there may be. A tensor with elements has at least as many of them
+/// as an axis has parts.
 const MOST_EMPTY_PARTS: usize = 1 << 16;
 
-fn part_sizes(size: usize, parts: &Parts) -> Option<Vec<usize>> {
+fn part_sizes(shape: &[usize], axis: usize, parts: &Parts) -> Option<Vec<usize>> {
+    let size = shape[axis];
     match parts {
         Parts::Equal(count) => {
             let each = size.checked_div(*count)?;
-            let is_few = size > 0 || *count <= MOST_EMPTY_PARTS;
+            let is_few = !shape.contains(&0) || *count <= MOST_EMPTY_PARTS;
             (each * count == size && is_few).then(|| vec![each; *count])
         }
         Parts::Sizes(sizes) => {
@@ -102,6 +104,9 @@ pub(super) fn unstack(op: &'static str, shape: &[usize], axis: isize) -> Result<
     axes.remove(axis);
     let mut each = shape.to_vec();
     each.remove(axis);
+    if shape.contains(&0) && shape[axis] > MOST_EMPTY_PARTS {
+        return Err(OpError::TooLarge { op });
+    }
     for _ in 0..shape[axis] {
         rule.result(each.iter().copied(), axes.iter().copied());
     }

@@ -350,6 +350,27 @@ fn parts_make_up_the_axis() {
 }
 
 #[test]
+fn a_tensor_without_elements_has_not_parts_without_end() {
+    let (most, large) = (1 << 16, 1 << 40);
+    let split = |count| Op::Split {
+        axis: 0,
+        parts: Parts::Equal(count),
+    };
+    let too_many = OpError::SplitSizes {
+        axis: 0,
+        size: large,
+        parts: Parts::Equal(large),
+    };
+    refuses(&split(large), &[&[large, 0]], too_many);
+    let unstack = Op::Unstack { axis: 0 };
+    let too_large = OpError::TooLarge { op: "unstack" };
+    refuses(&unstack, &[&[large, 0]], too_large);
+    for (op, part) in [(split(most), &[1, 0][..]), (unstack, &[0][..])] {
+        gives(&op, &[&[most, 0]], &vec![part; most]);
+    }
+}
+
+#[test]
 fn what_must_not_be_cut_is_refused_with_the_remedy() {
     let cut_axis = OpError::AxisCut {
         op: "tile",

@@ -3,6 +3,9 @@
 use meshwork_layout::ops::{Convolution, Padding, Pool, Pooling, Windows};
 
 use super::*;
+use crate::program::Task;
+use crate::record::Primitive;
+use crate::repeat;
 
 /// All layouts of images in which each mesh dimension cuts one axis or none.
 fn image_layouts(mesh: &Mesh) -> Vec<Layout> {
@@ -117,4 +120,56 @@ fn rows_of_tables_that_are_cut_by_rows_are_in_graphs() {
         compared += usize::from(!nodes.is_empty());
     }
     assert_eq!(compared, layouts(&mesh).len());
+}
+
+/// A table, indices, and a gradient by what is made of them.
+type Given = (DTensor<f64>, DTensor<i64>, DTensor<f64>);
+
+type Taking = fn(&DTensor<f64>, &DTensor<i64>) -> Result<DTensor<f64>, Error>;
+
+fn by_table(taking: Taking, (table, indices, upstream): &Given) -> Result<DTensor<f64>, Error> {
+    let tape = Tape::new();
+    let table = tape.watch(table);
+    let made = taking(&table, indices)?;
+    let found = tape.gradients_from(&made, upstream, &[&table])?;
+    Ok(found.into_iter().flatten().next().unwrap())
+}
+
+#[test]
+fn the_gradient_of_what_was_gathered_takes_indices_and_no_table() {
+    let (context, mesh) = four();
+    let [line, matrix] = [1, 2].map(|rank| Layout::replicated(&mesh, rank));
+    let rows = || context.copy_to_mesh(numbers(&[4, 2]), &matrix).unwrap();
+    let indices = ndarray::array![3_i64, 0, 3, 1];
+    let indices = context.copy_to_mesh(indices, &line).unwrap();
+    let given: Given = (rows(), indices, rows());
+    let cases: [(usize, Taking); 2] = [
+        (0, |table, indices| table.gather(indices, 0)),
+        (2, |table, indices| {
+            repeat(2, table.clone(), |table| table.gather(indices, 0))
+        }),
+    ];
+    for (expected_loops, taking) in cases {
+        let expected = by_table(taking, &given).unwrap().to_host().unwrap();
+        let mut step = compile(|(): &mut (), given: &Given| by_table(taking, given));
+        for _ in 0..2 {
+            let found = step.call(&mut (), &given).unwrap();
+            assert_eq!(found.to_host().unwrap(), expected);
+        }
+        let program = step.program().unwrap();
+        assert!(!program.to_string().contains("= constant"), "{program}");
+        let mut inputs = program.in_one(&context).unwrap().inputs.into_iter();
+        assert!(inputs.all(|own| program.inputs.contains(&own)), "{program}");
+        let mut loops = 0;
+        for step in &program.steps {
+            let Task::One(Primitive::Scan(scan)) = &step.task else {
+                continue;
+            };
+            loops += 1;
+            let mut captured = step.operands[scan.carried + scan.stacked..].iter();
+            let is_line = |own: &usize| program.values[*own].placement.rank() == 1;
+            assert!(captured.all(is_line), "{program}");
+        }
+        assert_eq!(loops, expected_loops, "{program}");
+    }
 }
