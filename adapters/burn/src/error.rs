@@ -83,17 +83,15 @@ pub enum Error {
     /// Workers are to train in different ways.
     #[cfg(feature = "train")]
     #[error(
-        "{rank} has {found} {what}, and the chief {chiefs}: all have to run the same program on the same data"
+        "{rank} has {found}, and the chief {chiefs}: all have to run the same program on the same data"
     )]
     LearnerDiffers {
-        /// A worker that has another number than the chief.
+        /// A worker that differs from the chief.
         rank: Rank,
-        /// What is counted.
-        what: &'static str,
-        /// That worker's.
-        found: u64,
-        /// The chief's.
-        chiefs: u64,
+        /// What it is to do, such as a number of epochs, or its agreement.
+        found: String,
+        /// The same of the chief.
+        chiefs: String,
     },
     /// The output of a step cannot be read.
     #[cfg(feature = "train")]

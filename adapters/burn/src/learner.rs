@@ -77,6 +77,7 @@ use run::{Data, Run};
 pub struct Distributed {
     shared: Arc<Shared>,
     device: Option<Device>,
+    agreement: String,
 }
 
 struct Shared {
@@ -115,6 +116,7 @@ impl Distributed {
         Self {
             shared: Arc::new(shared),
             device: None,
+            agreement: String::new(),
         }
     }
 
@@ -122,6 +124,27 @@ impl Distributed {
     #[must_use]
     pub fn with_device(mut self, device: Device) -> Self {
         self.device = Some(device);
+        self
+    }
+
+    /// What else has to be the same on all workers, in place of what was given before: a text, such
+    /// as one with a checksum of the data, of which otherwise only the lengths are compared.
+    ///
+    /// The workers compare it when they meet. One with another text than the chief ends the
+    /// training on all, with both texts in the error; one that comes later to an
+    /// [elastic](Self::elastic_from_env) job ends alone.
+    ///
+    /// ```
+    /// use meshwork_burn::{Distributed, Error};
+    ///
+    /// let data = "60000 images with checksum 1f4f8e62";
+    /// let distributed = Distributed::from_env()?.with_agreement(data);
+    /// # distributed.leave()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_agreement(mut self, text: impl Into<String>) -> Self {
+        self.agreement = text.into();
         self
     }
 
@@ -231,7 +254,7 @@ where
         let data = Data::default();
         let mut run = Run::new(learner, (train, valid), components, first_epoch, &data);
         let ended = match strategy.as_mut() {
-            Some(strategy) => run.train(strategy, self.device.as_ref()),
+            Some(strategy) => run.train(strategy, self.device.as_ref(), &self.agreement),
             None => Err(Error::Left),
         };
         if let Err(error) = ended {
@@ -277,6 +300,7 @@ impl fmt::Debug for Distributed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Distributed")
             .field("device", &self.device)
+            .field("agreement", &self.agreement)
             .finish_non_exhaustive()
     }
 }

@@ -6,8 +6,8 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use burn::data::dataloader::batcher::Batcher;
-use burn::data::dataset::InMemDataset;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use flate2::Crc;
 use flate2::read::MultiGzDecoder;
 
 use crate::Error;
@@ -50,11 +50,11 @@ pub(crate) fn load(
     folder: &Path,
     part: &str,
     limit: Option<NonZeroUsize>,
-) -> Result<InMemDataset<Digit>, Error> {
+) -> Result<Vec<Digit>, Error> {
     let images = folder.join(format!("{part}-images-idx3-ubyte.gz"));
     let labels = folder.join(format!("{part}-labels-idx1-ubyte.gz"));
-    let pixels = contents(&images, &[0, 0, 8, 3], SIDE * SIDE)?;
-    let classes = contents(&labels, &[0, 0, 8, 1], 1)?;
+    let pixels = contents(&images, &[0, 0, 8, 3], &[SIDE, SIDE])?;
+    let classes = contents(&labels, &[0, 0, 8, 1], &[])?;
     let (found, needed) = (classes.len(), pixels.len() / (SIDE * SIDE));
     if found != needed {
         return Err(Error::Labels {
@@ -77,11 +77,25 @@ pub(crate) fn load(
         class,
     });
     let most = limit.map_or(needed, NonZeroUsize::get);
-    Ok(InMemDataset::new(digits.take(most).collect()))
+    Ok(digits.take(most).collect())
 }
 
-/// What is behind the header of an IDX file, which says how many items of `size` bytes there are.
-fn contents(path: &Path, magic: &[u8; 4], size: usize) -> Result<Vec<u8>, Error> {
+/// What tells these digits from others.
+pub(crate) fn text(digits: &[Digit]) -> String {
+    let mut checksum = Crc::new();
+    for digit in digits {
+        checksum.update(&digit.pixels);
+        checksum.update(&[digit.class]);
+    }
+    format!(
+        "{} images with checksum {:08x}",
+        digits.len(),
+        checksum.sum()
+    )
+}
+
+/// The items of an IDX file, each of these sizes, or a byte if there are none.
+fn contents(path: &Path, magic: &[u8; 4], sizes: &[usize]) -> Result<Vec<u8>, Error> {
     let read = |source| Error::Data {
         path: PathBuf::from(path),
         source,
@@ -92,19 +106,40 @@ fn contents(path: &Path, magic: &[u8; 4], size: usize) -> Result<Vec<u8>, Error>
         .read_to_end(&mut bytes)
         .map_err(read)?;
     let invalid = |what| read(io::Error::new(io::ErrorKind::InvalidData, what));
-    let rest = bytes
-        .strip_prefix(magic)
-        .ok_or_else(|| invalid("it is no such IDX file"))?;
-    let (count, rest) = rest
-        .split_first_chunk()
-        .ok_or_else(|| invalid("it is cut off"))?;
-    let sizes = if size == 1 { 0 } else { 8 };
-    let items = rest.get(sizes..).ok_or_else(|| invalid("it is cut off"))?;
-    let needed = u64::from(u32::from_be_bytes(*count)) * size as u64;
-    match items.len() as u64 == needed {
-        true => Ok(items.to_vec()),
-        false => Err(invalid("it has more or fewer items than its header says")),
+    let items = items(&bytes, magic, sizes).map_err(invalid)?;
+    Ok(items.to_vec())
+}
+
+/// What is behind the header, which says how many items there are, and their sizes.
+fn items<'a>(file: &'a [u8], magic: &[u8; 4], sizes: &[usize]) -> Result<&'a [u8], String> {
+    let cut_off = || "it is cut off".to_owned();
+    let rest = file.strip_prefix(magic).ok_or("it is no such IDX file")?;
+    let (count, rest) = rest.split_first_chunk().ok_or_else(cut_off)?;
+    let count = u32::from_be_bytes(*count);
+    let header = rest.split_at_checked(4 * sizes.len());
+    let (found, items) = header.ok_or_else(cut_off)?;
+    let found = found.as_chunks().0.iter();
+    let found: Vec<usize> = found
+        .map(|size| u32::from_be_bytes(*size) as usize)
+        .collect();
+    if found != sizes {
+        let [found, needed] = [&found[..], sizes].map(by);
+        return Err(format!("it has images of {found}, and {needed} are needed"));
     }
+    if count == 0 {
+        return Err("it has no items".to_owned());
+    }
+    let size: usize = sizes.iter().product();
+    match items.len() as u64 == u64::from(count) * size as u64 {
+        true => Ok(items),
+        false => Err("it has more or fewer items than its header says".to_owned()),
+    }
+}
+
+/// Sizes as one says them.
+fn by(sizes: &[usize]) -> String {
+    let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+    sizes.join(" by ")
 }
 
 fn normalised(pixel: u8) -> f32 {

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use burn::data::dataloader::DataLoaderBuilder;
+use burn::data::dataset::InMemDataset;
 use burn::lr_scheduler::constant::ConstantLr;
 use burn::optim::AdamConfig;
 use burn::tensor::Device;
@@ -28,7 +29,7 @@ use meshwork_launcher::{Cores, Elastic, Launch, Outcome, Output};
 use mimalloc::MiMalloc;
 use rayon::ThreadPoolBuilder;
 
-use data::DigitBatcher;
+use data::{Digit, DigitBatcher};
 use error::Error;
 use model::Model;
 
@@ -135,13 +136,19 @@ fn train(args: &Args) -> Result<(), Error> {
     let device = Device::flex().autodiff();
     // Each worker drops neurons of its own; the model begins with the chief's values.
     device.seed(SEED + distributed.worker() as u64);
-    let loader = |part| {
-        let digits = data::load(&args.data, part, args.limit)?;
+    let load = |part| data::load(&args.data, part, args.limit);
+    let (train, valid) = (load("train")?, load("t10k")?);
+    let distributed = distributed.with_agreement(format!(
+        "{} to train with and {} to validate with",
+        data::text(&train),
+        data::text(&valid)
+    ));
+    let loader = |digits: Vec<Digit>| {
         let loader = DataLoaderBuilder::new(DigitBatcher).batch_size(args.batch.get());
         // The workers take their parts out of one order.
-        Ok::<_, Error>(loader.shuffle(SEED).build(digits))
+        loader.shuffle(SEED).build(InMemDataset::new(digits))
     };
-    let mut training = SupervisedTraining::new(&args.folder, loader("train")?, loader("t10k")?)
+    let mut training = SupervisedTraining::new(&args.folder, loader(train), loader(valid))
         .metrics((AccuracyMetric::new(), LossMetric::new()))
         .num_epochs(args.epochs.get())
         .summary()

@@ -1,6 +1,6 @@
 //! The program as a user runs it: several workers with one summary, each with dropout of its own, a
 //! worker that is killed and others that go on without it or all from the last checkpoint, and data
-//! that is not there or cut off.
+//! that is not there, cut off, of other sizes, or not the same on all workers.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail with them")]
 
@@ -11,6 +11,8 @@ use std::process::{Command, Output, Stdio};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use meshwork_strategy::JobSecret;
+use meshwork_testing::{free_addresses, tf_config};
 
 fn run(folder: &Path, args: &[&str]) -> Output {
     command(folder, args).output().unwrap()
@@ -71,6 +73,11 @@ fn each_worker_drops_neurons_of_its_own() {
 /// Files of MNIST's form, to train with and to validate with, that show one image for each label.
 fn write_equal_images(folder: &Path, labels: &[u8]) {
     let count = u32::try_from(labels.len()).unwrap();
+    write_images(folder, [count, 28, 28], labels);
+}
+
+/// The same, with a header of images that may say something else.
+fn write_images(folder: &Path, sizes: [u32; 3], labels: &[u8]) {
     let header = |kind: u8, sizes: &[u32]| {
         let sizes = sizes.iter().flat_map(|size| size.to_be_bytes());
         [0, 0, 8, kind]
@@ -79,8 +86,8 @@ fn write_equal_images(folder: &Path, labels: &[u8]) {
             .collect::<Vec<u8>>()
     };
     let image: Vec<u8> = (0..=250).cycle().take(28 * 28).collect();
-    let images = [header(3, &[count, 28, 28]), image.repeat(labels.len())].concat();
-    let labels = [&header(1, &[count])[..], labels].concat();
+    let images = [header(3, &sizes), image.repeat(labels.len())].concat();
+    let labels = [&header(1, &sizes[..1])[..], labels].concat();
     for part in ["train", "t10k"] {
         for (bytes, kind) in [(&images, "images-idx3"), (&labels, "labels-idx1")] {
             let file = folder.join(format!("{part}-{kind}-ubyte.gz"));
@@ -191,6 +198,59 @@ fn a_label_above_9_is_named_with_its_place() {
         errors.contains("label 10 of sample 2 in") && errors.contains("train-labels"),
         "{errors}"
     );
+}
+
+#[test]
+fn images_of_another_form_and_files_without_any_are_named() {
+    for (sizes, labels, what) in [
+        (
+            [2, 14, 56],
+            &[7, 8][..],
+            "it has images of 14 by 56, and 28 by 28 are needed",
+        ),
+        ([0, 28, 28], &[], "it has no items"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        write_images(folder.path(), sizes, labels);
+        let failed = run(folder.path(), &["--data", folder.path().to_str().unwrap()]);
+        let errors = text(&failed.stderr);
+        assert_eq!(failed.status.code(), Some(1), "{errors}");
+        let told = format!("train-images-idx3-ubyte.gz cannot be read: {what}");
+        assert!(
+            errors.contains(&told) && errors.lines().count() == 1,
+            "{errors}"
+        );
+    }
+}
+
+#[test]
+fn a_worker_with_other_images_is_named_on_all_with_both_checksums() {
+    let folders = [7, 3].map(|digit| {
+        let folder = tempfile::tempdir().unwrap();
+        write_equal_images(folder.path(), &[digit; 8]);
+        folder
+    });
+    let secret = JobSecret::generate().unwrap();
+    let addresses = free_addresses(2);
+    let started = [0, 1].map(|index| {
+        let folder = folders[index].path();
+        command(folder, &["--data", folder.to_str().unwrap()])
+            .env("TF_CONFIG", tf_config(&addresses, index))
+            .env(JobSecret::ENV, secret.to_hex().as_str())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    });
+    for worker in started {
+        let ended = worker.wait_with_output().unwrap();
+        let errors = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{errors}");
+        for part in ["rank 1 has", ", and the chief"] {
+            let told = format!("{part} \"8 images with checksum");
+            assert!(errors.contains(&told), "{errors}");
+        }
+    }
 }
 
 #[test]

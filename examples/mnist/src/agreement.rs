@@ -16,6 +16,11 @@ impl Agreement {
         Self { options, data }
     }
 
+    /// What this worker's images are.
+    pub(crate) fn data(&self) -> &str {
+        &self.data
+    }
+
     /// Compares this worker's with the chief's; all workers call it together. One that differs
     /// ends, and the others learn why.
     ///

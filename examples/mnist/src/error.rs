@@ -217,6 +217,12 @@ pub(crate) enum Error {
     )]
     OtherSettings { saved: String, now: String },
 
+    /// The checkpoint is of a run over other images.
+    #[error(
+        "the checkpoint was written with {saved} and not with {now}; pass the same --data, or --checkpoint with another folder"
+    )]
+    OtherImages { saved: String, now: String },
+
     /// The program was asked to end, and everything it needs to go on is saved.
     #[error("ended by SIGTERM; checkpoints are in {folder}, run again to go on", folder = folder.display())]
     Preempted { folder: PathBuf },

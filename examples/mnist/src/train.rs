@@ -37,7 +37,8 @@ pub(crate) struct Outcome {
 ///
 /// [`Error::LossNotFinite`] if the learning rate is too high, [`Error::Write`] if the log cannot be
 /// written, [`Error::Workers`] if a worker is lost or differs, [`Error::Preempted`] if it was asked
-/// to end, and is saved, [`Error::OtherSettings`] if the checkpoint is of another run.
+/// to end, and is saved, [`Error::OtherSettings`] and [`Error::OtherImages`] if the checkpoint is of
+/// another run.
 pub(crate) fn run(
     settings: Settings,
     images: &Images,
@@ -56,7 +57,7 @@ pub(crate) fn run(
     let mut run = Run {
         settings,
         images,
-        agreement: Agreement::new(settings.text(), images.text()),
+        agreement: Agreement::new(options(settings, strategy, keep), images.text()),
         model,
         optimizer: Momentum::new(mirrored.named(), settings.rate, steps)?,
         mirrored,
@@ -175,6 +176,7 @@ impl Training for Run<'_> {
         let step = self.steps();
         let mut snapshot = Snapshot::new(step, self.batches.cursor)
             .with_text(SETTINGS, self.settings.text())
+            .with_text(DATA, self.agreement.data())
             .with_array(&losses_of(step)?, &self.losses)?;
         if self.ending == Ending::Asked {
             snapshot = snapshot.with_text(ENDING, "asked");
@@ -193,6 +195,16 @@ impl Training for Run<'_> {
             return Err(Error::OtherSettings {
                 saved: saved.to_owned(),
                 now,
+            });
+        }
+        let (saved, now) = (
+            snapshot.text(DATA).unwrap_or("unknown images"),
+            self.agreement.data(),
+        );
+        if saved != now {
+            return Err(Error::OtherImages {
+                saved: saved.to_owned(),
+                now: now.to_owned(),
             });
         }
         self.mirrored.restore(snapshot)?;
@@ -372,6 +384,22 @@ impl Batches {
     }
 }
 
+/// The options that all workers have to be given: those that decide the result, and those that
+/// decide which calls workers make together.
+fn options(
+    settings: Settings,
+    strategy: &MultiWorkerMirroredStrategy,
+    keep: Option<&Keep>,
+) -> String {
+    let buckets = match strategy.options().bytes_per_bucket() {
+        0 => String::new(),
+        bytes => format!(" --bytes-per-bucket {bytes}"),
+    };
+    // Each may reach the folder by a path of its own.
+    let saves = if keep.is_some() { " --checkpoint" } else { "" };
+    format!("{}{buckets}{saves}", settings.text())
+}
+
 /// The losses of a run of `steps` steps, in a checkpoint.
 fn losses_of(steps: u64) -> Result<VariableSpec, Error> {
     let steps = usize::try_from(steps).unwrap_or(usize::MAX);
@@ -380,6 +408,9 @@ fn losses_of(steps: u64) -> Result<VariableSpec, Error> {
 
 /// The key of a run's settings in a checkpoint.
 const SETTINGS: &str = "settings";
+
+/// The key of what its images are.
+const DATA: &str = "data";
 
 /// The key by which a newcomer learns that a run ends before its last step.
 const ENDING: &str = "ending";

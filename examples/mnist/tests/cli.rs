@@ -332,6 +332,27 @@ fn a_checkpoint_of_a_run_with_other_settings_is_refused_with_both() {
 }
 
 #[test]
+fn a_checkpoint_of_a_run_with_other_data_is_refused_with_both_checksums() {
+    let folder = data_folder();
+    let saved = mnist(folder.path(), &["--checkpoint", "saved"]);
+    assert!(saved.status.success(), "{saved:?}");
+    change_a_label(folder.path());
+    let other = mnist(folder.path(), &["--checkpoint", "saved"]);
+    assert_eq!(other.status.code(), Some(1), "{other:?}");
+    let stderr = String::from_utf8(other.stderr).unwrap();
+    let checksums = stderr.split("with checksums ").skip(1);
+    let checksums: Vec<&str> = checksums.map(|behind| &behind[..8]).collect();
+    assert!(
+        checksums.len() == 2 && checksums[0] != checksums[1],
+        "{stderr}"
+    );
+    assert!(
+        stderr.lines().count() == 1 && stderr.contains("pass the same --data"),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn a_reader_that_leaves_does_not_stop_training() {
     let folder = data_folder();
     let mut child = command(folder.path(), &["--json", "log.json"])
@@ -434,10 +455,7 @@ fn coloured_images_are_trained_on_and_a_cut_file_is_named_with_both_lengths() {
 #[test]
 fn workers_with_other_data_or_other_options_are_named_on_all() {
     let (folder, other) = (data_folder(), data_folder());
-    let labels = other.path().join("train-labels-idx1-ubyte");
-    let mut changed = fs::read(&labels).unwrap();
-    changed[8 + 17] ^= 1;
-    fs::write(labels, changed).unwrap();
+    change_a_label(other.path());
     let other = other.path().to_str().unwrap();
     let cut = data_folder();
     let labels = cut.path().join("train-labels-idx1-ubyte");
@@ -454,6 +472,14 @@ fn workers_with_other_data_or_other_options_are_named_on_all() {
         ),
         (["--model", "mlp"], "rank 1 was started with --model mlp"),
         (
+            ["--checkpoint", "saved"],
+            "rank 1 was started with --model cnn --epochs 1 --global-batch 16 --seed 1 --lr 0.1 --checkpoint,",
+        ),
+        (
+            ["--bytes-per-bucket", "20000"],
+            "--seed 1 --lr 0.1 --bytes-per-bucket 20000, and the chief",
+        ),
+        (
             ["--data", cut],
             "labels-idx1-ubyte ends after 47 of 48 bytes",
         ),
@@ -467,6 +493,13 @@ fn workers_with_other_data_or_other_options_are_named_on_all() {
             );
         }
     }
+}
+
+fn change_a_label(folder: &Path) {
+    let labels = folder.join("train-labels-idx1-ubyte");
+    let mut changed = fs::read(&labels).expect("labels");
+    changed[8 + 17] ^= 1;
+    fs::write(labels, changed).expect("a file that was there");
 }
 
 #[cfg(not(feature = "xla"))]

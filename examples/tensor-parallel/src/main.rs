@@ -20,6 +20,7 @@ use std::io::{self, Write};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::process::ExitCode;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Parser, ValueEnum};
 use meshwork_cluster_resolver::{EnvironmentResolver, WorkerPlacement};
 use meshwork_core::CreateMesh;
@@ -38,9 +39,9 @@ struct Args {
     /// How many steps to train.
     #[arg(long, default_value = "60")]
     steps: usize,
-    /// How many places of the text each step looks at.
-    #[arg(long, default_value = "32")]
-    batch: NonZeroUsize,
+    /// How many places of the text each step looks at: 65536 at most.
+    #[arg(long, value_parser = batch(), default_value = "32")]
+    batch: usize,
     /// How steps are carried out.
     #[arg(long, value_enum, default_value = "tape")]
     engine: Engine,
@@ -120,12 +121,12 @@ fn train(args: &Args) -> Result<(), Error> {
     let (layouts, text) = (Layouts::new(&mesh)?, Text::read());
     let is_first = context.index() == 0;
     if args.explain && is_first {
-        explain::print(&layouts, &text, args.batch.get())?;
+        explain::print(&layouts, &text, args.batch)?;
     }
     let mut model = Model::new(&context, &layouts, &text, args.optimizer)?;
     let mut compiled = compile(Model::step);
     for step in 0..args.steps {
-        let (inputs, labels) = text.batch(step, args.batch.get());
+        let (inputs, labels) = text.batch(step, args.batch);
         let inputs = context.copy_to_mesh(inputs, &layouts.inputs)?;
         let labels = context.copy_to_mesh(labels, &layouts.labels)?;
         let batch = (inputs, labels);
@@ -150,6 +151,10 @@ fn train(args: &Args) -> Result<(), Error> {
     Ok(())
 }
 
+fn batch() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=MOST_PLACES)
+}
+
 /// The variables of this process; those of a launcher say the same as they do.
 fn environment() -> Result<Environment, Error> {
     let own = Environment::of_process();
@@ -166,3 +171,6 @@ fn environment() -> Result<Environment, Error> {
         (CLIENT_ID, placement.rank().to_string()),
     ]))
 }
+
+/// More than the text has, and few enough to be in memory.
+const MOST_PLACES: u64 = 65_536;

@@ -61,6 +61,26 @@ fn a_number_of_processes_that_does_not_fit_is_refused() {
     );
 }
 
+#[test]
+fn a_batch_that_no_memory_holds_is_refused() {
+    for batch in ["0", "65537", "18446744073709551615"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tensor-parallel"));
+        let ended = command
+            .args(["--batch", batch, "--steps=1"])
+            .env_remove("TF_CONFIG")
+            .output();
+        let ended = ended.expect("the program");
+        let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+        let names = |line: &str| {
+            let parts = [batch, "--batch", "1..=65536"];
+            parts.iter().all(|part| line.contains(part))
+        };
+        assert!(!ended.status.success(), "{told}");
+        assert_eq!(told.lines().filter(|line| names(line)).count(), 1, "{told}");
+        assert!(!told.contains("panicked"), "{told}");
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn losses_that_standard_output_does_not_take_are_a_failure_that_says_so() {

@@ -95,6 +95,8 @@ struct Worker {
     rank: Rank,
     workers: usize,
     membership: Membership,
+    /// What else has to be the same on all workers.
+    agreement: String,
     /// The part of the data that it has for itself in this pass.
     part: Option<usize>,
     /// Whether the workers have changed since the last step.
@@ -163,6 +165,7 @@ where
         &mut self,
         strategy: &mut MultiWorkerMirroredStrategy,
         device: Option<&Device>,
+        agreement: &str,
     ) -> Result<(), Error> {
         let device = self.device(device);
         self.learner.fork(&device);
@@ -172,6 +175,7 @@ where
             false => Membership::Fixed,
         };
         self.worker.membership = membership;
+        agreement.clone_into(&mut self.worker.agreement);
         self.train.prepare(&device, membership);
         self.valid.prepare(&self.metrics_device, membership);
         self.gradients.keep(membership);
@@ -306,6 +310,7 @@ impl Worker {
             rank: Rank::CHIEF,
             workers: 1,
             membership: Membership::Fixed,
+            agreement: String::new(),
             part: None,
             has_changed: false,
             has_begun: false,

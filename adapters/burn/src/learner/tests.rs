@@ -170,6 +170,7 @@ struct Job {
     /// Numbers that the model makes of a sample.
     outputs: usize,
     enough: Option<usize>,
+    agreement: String,
     /// Where checkpoints are written, and the epoch that one is gone on behind.
     kept: Option<PathBuf>,
     behind: Option<usize>,
@@ -231,6 +232,7 @@ impl Job {
             accumulation: None,
             outputs: 2,
             enough: None,
+            agreement: String::new(),
             kept: None,
             behind: None,
             until: None,
@@ -255,6 +257,7 @@ impl Job {
 
     /// Trains a model that is like no other worker's where it begins.
     fn run_by(self, distributed: Distributed, own: f32) -> Ran {
+        let distributed = distributed.with_agreement(self.agreement.clone());
         let ran = self.launch(own, |training| {
             training.with_training_strategy(distributed.clone().into())
         });
@@ -486,6 +489,25 @@ fn workers_that_are_to_train_in_different_ways_are_told_apart() {
             assert!(error.contains(what) && error.contains("rank 2"), "{error}");
         }
     }
+}
+
+#[test]
+fn workers_of_another_agreement_are_named_with_both_texts() {
+    let mut job = Job::new(21, 7);
+    job.agreement = "checksum 5a\nof the data".to_owned();
+    let ran = run(&job, 3, |rank, job| {
+        job.interrupter = Interrupter::new();
+        if rank == Rank::new(2) {
+            job.agreement = job.agreement.replace("5a", "3c");
+        }
+    });
+    let both = r#"rank 2 has "checksum 3c\nof the data", and the chief "checksum 5a\nof the data""#;
+    for worker in ran {
+        let error = worker.error.unwrap();
+        assert!(error.contains(both), "{error}");
+    }
+    let alike = run(&job, 2, |_, _| {});
+    assert!(alike.iter().all(|worker| worker.left.is_ok()), "{alike:?}");
 }
 
 #[test]

@@ -14,7 +14,24 @@ where
     /// Compares what each worker is to do. Those who train already go on without a newcomer that
     /// differs.
     pub(super) fn compare(&self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
-        let mine = [
+        let mine = self.to_do();
+        let own = strategy.rank();
+        let is_judge = !self.worker.has_begun;
+        let compared = strategy.run(|replica| {
+            let all = replica.all_gather_bytes(mine.as_bytes())?;
+            for (rank, theirs) in (0..).map(Rank::new).zip(&all) {
+                if is_judge || rank == own {
+                    compare(rank, theirs, &all[0])?;
+                }
+            }
+            Ok(())
+        });
+        compared.map(drop)
+    }
+
+    /// What this worker is to do, each on a line.
+    fn to_do(&self) -> String {
+        let numbers = [
             self.train.items,
             self.valid.items,
             self.teller.epochs,
@@ -25,42 +42,29 @@ where
                 Membership::Fixed => self.state.epoch,
             },
         ];
-        let mine = mine.map(|number| number as u64);
-        let own = strategy.rank();
-        let is_judge = !self.worker.has_begun;
-        let compared = strategy.run(|replica| {
-            let all = replica.all_gather_bytes(mine.map(u64::to_le_bytes).as_flattened())?;
-            for (rank, theirs) in (0..).map(Rank::new).zip(&all) {
-                if is_judge || rank == own {
-                    compare(rank, theirs, &all[0])?;
-                }
-            }
-            Ok(())
-        });
-        compared.map(drop)
+        let numbers = numbers.iter().zip(COMPARED);
+        let lines = numbers.map(|(number, what)| format!("{number} {what}"));
+        // In quotes it is one line, whatever is in it.
+        let agreement = format!("{:?}", self.worker.agreement);
+        lines.chain([agreement]).collect::<Vec<_>>().join("\n")
     }
 }
 
 /// Compares what a worker has told with what the chief has.
 fn compare(rank: Rank, theirs: &[u8], chiefs: &[u8]) -> Result<(), Error> {
-    let number = |place: usize, of: &[u8]| {
-        let bytes = of.as_chunks().0.get(place).copied();
-        bytes
-            .map(u64::from_le_bytes)
-            .ok_or(Error::OutputForm { rank })
-    };
-    for (place, what) in COMPARED.into_iter().enumerate() {
-        let (found, chiefs) = (number(place, theirs)?, number(place, chiefs)?);
-        if found != chiefs {
-            return Err(Error::LearnerDiffers {
-                rank,
-                what,
-                found,
-                chiefs,
-            });
-        }
+    if theirs == chiefs {
+        return Ok(());
     }
-    Ok(())
+    let [theirs, chiefs] = [theirs, chiefs].map(String::from_utf8_lossy);
+    let mut lines = theirs.lines().zip(chiefs.lines());
+    let differing = lines.find(|(theirs, chiefs)| theirs != chiefs);
+    // Another program may tell more, or what is no text.
+    let (found, chiefs) = differing.unwrap_or((&*theirs, &*chiefs));
+    Err(Error::LearnerDiffers {
+        rank,
+        found: found.to_owned(),
+        chiefs: chiefs.to_owned(),
+    })
 }
 
 const COMPARED: [&str; 5] = [
@@ -70,3 +74,31 @@ const COMPARED: [&str; 5] = [
     "batches to accumulate",
     "as its first epoch",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_stranger_tells_is_compared_too() {
+        let refused = |theirs: &[u8]| {
+            let compared = compare(Rank::new(1), theirs, b"8 epochs\n\"\"");
+            compared.unwrap_err().to_string()
+        };
+        for (theirs, found) in [
+            (
+                &b"9 epochs\n\"\""[..],
+                "rank 1 has 9 epochs, and the chief 8 epochs:",
+            ),
+            (
+                b"8 epochs",
+                "rank 1 has 8 epochs, and the chief 8 epochs\n\"\":",
+            ),
+            (b"\xff", "rank 1 has \u{fffd}, and the chief 8 epochs:"),
+            (b"", "rank 1 has , and the chief 8 epochs\n\"\":"),
+        ] {
+            let told = refused(theirs);
+            assert!(told.starts_with(found), "{told}");
+        }
+    }
+}
