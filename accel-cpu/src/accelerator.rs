@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use meshwork_accel::{
-    Accelerator, Device, DeviceBuffer, DeviceId, Element, ElementTask, ElementType, Error,
-    LiveBuffers, Memory, MemoryBudget, ReduceOp, Reduction,
+    Accelerator, Device, DeviceBuffer, DeviceId, Element, ElementType, Error, LiveBuffers, Memory,
+    MemoryBudget, ReduceOp, Reduction, by_type,
 };
 
 use crate::device_threads::DeviceThreads;
@@ -222,11 +222,10 @@ impl Accelerator for CpuAccelerator {
         if left != right {
             return Err(Error::LengthMismatch { left, right });
         }
-        into.element_type().run(Reduce {
-            op,
-            into,
-            from,
-            device_threads,
+        by_type!(into.element_type(), T, {
+            let reduction = Reduction::<T>::new(op)?;
+            let work = |into: &mut [T], from: &[T]| reduction.reduce(into, from);
+            device_threads.pairs(into.all_mut::<T>()?, from.all::<T>()?, work)
         })
     }
 
@@ -239,25 +238,6 @@ impl LiveBuffers for CpuAccelerator {
     fn live_buffers(&self) -> usize {
         let sites = self.sites.iter();
         sites.map(|site| site.memory_budget.buffers()).sum()
-    }
-}
-
-/// A reduction of two buffers of one element type and length.
-struct Reduce<'a> {
-    op: ReduceOp,
-    into: &'a mut CpuBuffer,
-    from: &'a CpuBuffer,
-    device_threads: &'a DeviceThreads,
-}
-
-impl ElementTask for Reduce<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let reduction = Reduction::<T>::new(self.op)?;
-        let (into, from) = (self.into.all_mut()?, self.from.all()?);
-        let work = |into: &mut [T], from: &[T]| reduction.reduce(into, from);
-        self.device_threads.pairs(into, from, work)
     }
 }
 

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use meshwork_accel::{
-    Accelerator, Arrange, Arrangement, DeviceBuffer, Element, ElementTask, ElementType, Error,
-    Fold, ReduceOp, Reduction, Region, StridedSlice, count,
+    Accelerator, Arrange, Arrangement, DeviceBuffer, Element, ElementType, Error, Fold, ReduceOp,
+    Reduction, Region, StridedSlice, by_type, count,
 };
 use ndarray::{ArrayView, ArrayViewMut, Axis, IxDyn, Slice};
 
@@ -15,11 +15,7 @@ impl Arrange for CpuAccelerator {
     fn cut(&self, from: &CpuBuffer, part: &Region) -> Result<CpuBuffer, Error> {
         equally_long(from.len(), part.whole_len())?;
         let mut into = self.allocate(from.device(), from.element_type(), part.len())?;
-        from.element_type().run(Cut {
-            from,
-            part,
-            into: &mut into,
-        })?;
+        by_type!(from.element_type(), T, cut::<T>(from, part, &mut into))?;
         Ok(into)
     }
 
@@ -31,17 +27,13 @@ impl Arrange for CpuAccelerator {
         into.check_element(from.element_type())?;
         equally_long(from.len(), part.len())?;
         equally_long(into.len(), part.whole_len())?;
-        from.element_type().run(Paste { from, part, into })
+        by_type!(from.element_type(), T, paste::<T>(from, into, part))
     }
 
     fn arrange(&self, from: &CpuBuffer, to: &Arrangement) -> Result<CpuBuffer, Error> {
         equally_long(from.len(), to.from_len())?;
         let mut into = self.allocate(from.device(), from.element_type(), to.len())?;
-        from.element_type().run(Place {
-            from,
-            to,
-            into: &mut into,
-        })?;
+        by_type!(from.element_type(), T, arrange::<T>(from, to, &mut into))?;
         Ok(into)
     }
 
@@ -91,12 +83,7 @@ impl Fold for CpuAccelerator {
             return self.made_wider(from, |wide| self.fold(op, sizes, wide));
         }
         let mut into = self.allocate(from.device(), element, outer * inner)?;
-        element.run(Along {
-            op,
-            sizes,
-            from,
-            into: &mut into,
-        })?;
+        by_type!(element, T, fold::<T>(op, sizes, from, &mut into))?;
         Ok(into)
     }
 
@@ -110,11 +97,7 @@ impl Fold for CpuAccelerator {
             return self.made_wider(from, |wide| self.scan(op, sizes, wide));
         }
         let mut into = self.duplicate(from)?;
-        element.run(Before {
-            op,
-            sizes,
-            into: &mut into,
-        })?;
+        by_type!(element, T, scan::<T>(op, sizes, &mut into))?;
         Ok(into)
     }
 
@@ -138,12 +121,7 @@ impl Fold for CpuAccelerator {
             return Err(Error::NoSources { op });
         }
         let mut into = self.allocate(from.device(), ElementType::I64, outer * inner)?;
-        element.run(FirstOf {
-            wanted,
-            sizes,
-            from,
-            into: &mut into,
-        })?;
+        by_type!(element, T, first_of::<T>(wanted, sizes, from, &mut into))?;
         Ok(into)
     }
 }
@@ -165,155 +143,106 @@ fn is_made_wider(op: ReduceOp, element: ElementType) -> bool {
         && matches!(element, ElementType::F16 | ElementType::Bf16)
 }
 
-struct Cut<'a> {
-    from: &'a CpuBuffer,
-    part: &'a Region,
-    into: &'a mut CpuBuffer,
-}
-
-impl ElementTask for Cut<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let part = self.part;
-        if let Ok(whole) = ArrayView::from_shape(IxDyn(part.whole()), self.from.all::<T>()?) {
-            let cut = whole.slice_each_axis(|axis| along(part, axis.axis));
-            fill(self.into.all_mut()?, cut);
-        }
-        Ok(())
+fn cut<T: Element>(from: &CpuBuffer, part: &Region, into: &mut CpuBuffer) -> Result<(), Error> {
+    if let Ok(whole) = ArrayView::from_shape(IxDyn(part.whole()), from.all::<T>()?) {
+        let cut = whole.slice_each_axis(|axis| along(part, axis.axis));
+        fill(into.all_mut()?, cut);
     }
+    Ok(())
 }
 
-struct Paste<'a> {
-    from: &'a CpuBuffer,
-    part: &'a Region,
-    into: &'a mut CpuBuffer,
-}
-
-impl ElementTask for Paste<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let (part, from) = (self.part, self.from.all::<T>()?);
-        let whole = ArrayViewMut::from_shape(IxDyn(part.whole()), self.into.all_mut::<T>()?);
-        if let Ok(mut whole) = whole {
-            let mut cut = whole.slice_each_axis_mut(|axis| along(part, axis.axis));
-            for (into, from) in cut.iter_mut().zip(from) {
-                *into = *from;
-            }
+fn paste<T: Element>(from: &CpuBuffer, into: &mut CpuBuffer, part: &Region) -> Result<(), Error> {
+    let from = from.all::<T>()?;
+    let whole = ArrayViewMut::from_shape(IxDyn(part.whole()), into.all_mut::<T>()?);
+    if let Ok(mut whole) = whole {
+        let mut cut = whole.slice_each_axis_mut(|axis| along(part, axis.axis));
+        for (into, from) in cut.iter_mut().zip(from) {
+            *into = *from;
         }
-        Ok(())
     }
+    Ok(())
 }
 
-struct Place<'a> {
-    from: &'a CpuBuffer,
-    to: &'a Arrangement,
-    into: &'a mut CpuBuffer,
-}
-
-impl ElementTask for Place<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let to = self.to;
-        // An axis may be longer than memory where another one has no element.
-        if to.is_empty() {
-            return Ok(());
-        }
-        let view = ArrayView::from_shape(IxDyn(to.from()), self.from.all::<T>()?)
-            .expect("the caller has compared the lengths");
-        // The axes in the order of their places, and an axis of size 1 wherever none goes.
-        let mut order: Vec<usize> = (0..to.from().len()).collect();
-        order.sort_by_key(|axis| to.places()[*axis]);
-        let mut view = view.permuted_axes(order);
-        for place in (0..to.to().len()).filter(|place| !to.places().contains(place)) {
-            view.insert_axis_inplace(Axis(place));
-        }
-        if let Some(wide) = view.broadcast(IxDyn(to.to())) {
-            fill(self.into.all_mut()?, wide);
-        }
-        Ok(())
+fn arrange<T: Element>(
+    from: &CpuBuffer,
+    to: &Arrangement,
+    into: &mut CpuBuffer,
+) -> Result<(), Error> {
+    // An axis may be longer than memory where another one has no element.
+    if to.is_empty() {
+        return Ok(());
     }
+    let view = ArrayView::from_shape(IxDyn(to.from()), from.all::<T>()?)
+        .expect("the caller has compared the lengths");
+    // The axes in the order of their places, and an axis of size 1 wherever none goes.
+    let mut order: Vec<usize> = (0..to.from().len()).collect();
+    order.sort_by_key(|axis| to.places()[*axis]);
+    let mut view = view.permuted_axes(order);
+    for place in (0..to.to().len()).filter(|place| !to.places().contains(place)) {
+        view.insert_axis_inplace(Axis(place));
+    }
+    if let Some(wide) = view.broadcast(IxDyn(to.to())) {
+        fill(into.all_mut()?, wide);
+    }
+    Ok(())
 }
 
-struct Along<'a> {
+fn fold<T: Element>(
     op: ReduceOp,
-    sizes: [usize; 3],
-    from: &'a CpuBuffer,
-    into: &'a mut CpuBuffer,
-}
-
-impl ElementTask for Along<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let [outer, len, inner] = self.sizes;
-        let reduction = Reduction::<T>::new(self.op)?;
-        let (from, into) = (self.from.all::<T>()?, self.into.all_mut::<T>()?);
-        for block in 0..outer {
-            let into = &mut into[block * inner..(block + 1) * inner];
-            let row = |at: usize| {
-                let start = (block * len + at) * inner;
-                &from[start..start + inner]
-            };
-            into.copy_from_slice(row(0));
-            for at in 1..len {
-                reduction.reduce(into, row(at))?;
-            }
+    [outer, len, inner]: [usize; 3],
+    from: &CpuBuffer,
+    into: &mut CpuBuffer,
+) -> Result<(), Error> {
+    let reduction = Reduction::<T>::new(op)?;
+    let (from, into) = (from.all::<T>()?, into.all_mut::<T>()?);
+    for block in 0..outer {
+        let into = &mut into[block * inner..(block + 1) * inner];
+        let row = |at: usize| {
+            let start = (block * len + at) * inner;
+            &from[start..start + inner]
+        };
+        into.copy_from_slice(row(0));
+        for at in 1..len {
+            reduction.reduce(into, row(at))?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
-struct Before<'a> {
+fn scan<T: Element>(
     op: ReduceOp,
-    sizes: [usize; 3],
-    into: &'a mut CpuBuffer,
-}
-
-impl ElementTask for Before<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let [_, len, inner] = self.sizes;
-        let reduction = Reduction::<T>::new(self.op)?;
-        let into = self.into.all_mut::<T>()?;
-        for block in into.chunks_exact_mut(len.saturating_mul(inner).max(1)) {
-            for at in 1..len {
-                let (before, rest) = block.split_at_mut(at * inner);
-                reduction.reduce(&mut rest[..inner], &before[(at - 1) * inner..])?;
-            }
+    [_, len, inner]: [usize; 3],
+    into: &mut CpuBuffer,
+) -> Result<(), Error> {
+    let reduction = Reduction::<T>::new(op)?;
+    let into = into.all_mut::<T>()?;
+    for block in into.chunks_exact_mut(len.saturating_mul(inner).max(1)) {
+        for at in 1..len {
+            let (before, rest) = block.split_at_mut(at * inner);
+            reduction.reduce(&mut rest[..inner], &before[(at - 1) * inner..])?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
-struct FirstOf<'a> {
+fn first_of<T: Element>(
     wanted: Ordering,
-    sizes: [usize; 3],
-    from: &'a CpuBuffer,
-    into: &'a mut CpuBuffer,
-}
-
-impl ElementTask for FirstOf<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let [_, len, inner] = self.sizes;
-        let from = self.from.all::<T>()?;
-        for (at, into) in self.into.all_mut::<i64>()?.iter_mut().enumerate() {
-            let first = &from[at / inner * len * inner + at % inner..];
-            let mut best = (0, &first[0]);
-            for (index, element) in (0..).zip(first.iter().step_by(inner).take(len)) {
-                if element.partial_cmp(best.1) == Some(self.wanted) {
-                    best = (index, element);
-                }
+    [_, len, inner]: [usize; 3],
+    from: &CpuBuffer,
+    into: &mut CpuBuffer,
+) -> Result<(), Error> {
+    let from = from.all::<T>()?;
+    for (at, into) in into.all_mut::<i64>()?.iter_mut().enumerate() {
+        let first = &from[at / inner * len * inner + at % inner..];
+        let mut best = (0, &first[0]);
+        for (index, element) in (0..).zip(first.iter().step_by(inner).take(len)) {
+            if element.partial_cmp(best.1) == Some(wanted) {
+                best = (index, element);
             }
-            *into = best.0;
         }
-        Ok(())
+        *into = best.0;
     }
+    Ok(())
 }
 
 fn along(part: &Region, axis: Axis) -> Slice {

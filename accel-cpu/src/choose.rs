@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use meshwork_accel::{
-    Accelerator, DeviceBuffer, Element, ElementTask, ElementType, Error, StridedSlice,
-    convert_slice, count,
+    Accelerator, DeviceBuffer, Element, ElementType, Error, StridedSlice, by_type, convert_slice,
+    count,
 };
 use ndarray::{ArrayView, IxDyn, Slice};
 
@@ -13,11 +13,7 @@ use crate::{CpuAccelerator, CpuBuffer};
 impl CpuAccelerator {
     pub(crate) fn stepped(&self, from: &CpuBuffer, by: &StridedSlice) -> Result<CpuBuffer, Error> {
         let mut into = self.allocate(from.device(), from.element_type(), by.len())?;
-        from.element_type().run(Step {
-            from,
-            by,
-            into: &mut into,
-        })?;
+        by_type!(from.element_type(), T, step::<T>(from, by, &mut into))?;
         Ok(into)
     }
 
@@ -63,20 +59,13 @@ impl CpuAccelerator {
         let indices = whole_numbers(indices)?;
         let len = count(&[indices.len(), classes.len()])?;
         let mut into = self.allocate(device, element, len)?;
-        element.run(OneHot {
-            indices: &indices,
-            classes,
-            into: &mut into,
-        })?;
+        by_type!(element, T, one_hot::<T>(&indices, classes, &mut into))?;
         Ok(into)
     }
 
     pub(crate) fn converted(&self, from: &CpuBuffer, to: ElementType) -> Result<CpuBuffer, Error> {
         let mut into = self.allocate(from.device(), to, from.len())?;
-        from.element_type().run(ConvertFrom {
-            from,
-            into: &mut into,
-        })?;
+        by_type!(from.element_type(), T, convert::<T>(from, &mut into))?;
         Ok(into)
     }
 
@@ -88,12 +77,9 @@ impl CpuAccelerator {
         no: &CpuBuffer,
     ) -> Result<CpuBuffer, Error> {
         let holds = self.converted(condition, ElementType::Bool)?;
-        let mut into = self.allocate(yes.device(), yes.element_type(), yes.len())?;
-        yes.element_type().run(Select {
-            holds: holds.all()?,
-            ends: [yes, no],
-            into: &mut into,
-        })?;
+        let element = yes.element_type();
+        let mut into = self.allocate(yes.device(), element, yes.len())?;
+        by_type!(element, T, select::<T>(holds.all()?, yes, no, &mut into))?;
         Ok(into)
     }
 }
@@ -104,122 +90,66 @@ fn whole_numbers(indices: &CpuBuffer) -> Result<Vec<i64>, Error> {
     if element.is_float() || element == ElementType::Bool {
         return Err(Error::UnsupportedElement { element });
     }
-    let mut whole = vec![0; indices.len()];
-    element.run(Widen {
-        from: indices,
-        into: &mut whole,
-    })?;
+    let mut whole = vec![0_i64; indices.len()];
+    by_type!(element, T, convert_slice(indices.all::<T>()?, &mut whole))?;
     Ok(whole)
 }
 
-struct Step<'a> {
-    from: &'a CpuBuffer,
-    by: &'a StridedSlice,
-    into: &'a mut CpuBuffer,
-}
-
-impl ElementTask for Step<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        // Where no element is chosen, the whole may have none, and an axis longer than memory.
-        let Some(bounds) = self.by.bounds() else {
-            return Ok(());
-        };
-        let whole = ArrayView::from_shape(IxDyn(self.by.whole()), self.from.all::<T>()?)
-            .expect("the caller has compared the lengths");
-        let chosen = whole.slice_each_axis(|axis| {
-            let place = axis.axis.index();
-            let ((low, high), step) = (bounds[place], self.by.along()[place].step.get());
-            Slice::new(low.cast_signed(), Some(high.cast_signed() + 1), step)
-        });
-        for (into, from) in self.into.all_mut()?.iter_mut().zip(chosen) {
-            *into = *from;
-        }
-        Ok(())
+fn step<T: Element>(
+    from: &CpuBuffer,
+    by: &StridedSlice,
+    into: &mut CpuBuffer,
+) -> Result<(), Error> {
+    // Where no element is chosen, the whole may have none, and an axis longer than memory.
+    let Some(bounds) = by.bounds() else {
+        return Ok(());
+    };
+    let whole = ArrayView::from_shape(IxDyn(by.whole()), from.all::<T>()?)
+        .expect("the caller has compared the lengths");
+    let chosen = whole.slice_each_axis(|axis| {
+        let place = axis.axis.index();
+        let ((low, high), step) = (bounds[place], by.along()[place].step.get());
+        Slice::new(low.cast_signed(), Some(high.cast_signed() + 1), step)
+    });
+    for (into, from) in into.all_mut()?.iter_mut().zip(chosen) {
+        *into = *from;
     }
+    Ok(())
 }
 
-struct OneHot<'a> {
-    indices: &'a [i64],
+fn one_hot<T: Element>(
+    indices: &[i64],
     classes: Range<usize>,
-    into: &'a mut CpuBuffer,
-}
-
-impl ElementTask for OneHot<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let Range { start, end } = self.classes;
-        let mut one = [T::default()];
-        convert_slice(&[true], &mut one)?;
-        let into = self.into.all_mut::<T>()?;
-        for (row, index) in self.indices.iter().enumerate() {
-            let class = usize::try_from(*index).ok();
-            if let Some(class) = class.filter(|class| (start..end).contains(class)) {
-                into[row * (end - start) + class - start] = one[0];
-            }
+    into: &mut CpuBuffer,
+) -> Result<(), Error> {
+    let Range { start, end } = classes;
+    let mut one = [T::default()];
+    convert_slice(&[true], &mut one)?;
+    let into = into.all_mut::<T>()?;
+    for (row, index) in indices.iter().enumerate() {
+        let class = usize::try_from(*index).ok();
+        if let Some(class) = class.filter(|class| (start..end).contains(class)) {
+            into[row * (end - start) + class - start] = one[0];
         }
-        Ok(())
     }
+    Ok(())
 }
 
-struct Widen<'a> {
-    from: &'a CpuBuffer,
-    into: &'a mut [i64],
+fn convert<T: Element>(from: &CpuBuffer, into: &mut CpuBuffer) -> Result<(), Error> {
+    let (from, to) = (from.all::<T>()?, into.element_type());
+    by_type!(to, U, convert_slice(from, into.all_mut::<U>()?))
 }
 
-impl ElementTask for Widen<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        convert_slice(self.from.all::<T>()?, self.into)
+fn select<T: Element>(
+    holds: &[bool],
+    yes: &CpuBuffer,
+    no: &CpuBuffer,
+    into: &mut CpuBuffer,
+) -> Result<(), Error> {
+    let (yes, no) = (yes.all::<T>()?, no.all::<T>()?);
+    let chosen = holds.iter().zip(yes.iter().zip(no));
+    for (into, (holds, (yes, no))) in into.all_mut()?.iter_mut().zip(chosen) {
+        *into = if *holds { *yes } else { *no };
     }
-}
-
-struct ConvertFrom<'a> {
-    from: &'a CpuBuffer,
-    into: &'a mut CpuBuffer,
-}
-
-impl ElementTask for ConvertFrom<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let from = self.from.all::<T>()?;
-        let into = self.into;
-        into.element_type().run(ConvertTo { from, into })
-    }
-}
-
-struct ConvertTo<'a, T> {
-    from: &'a [T],
-    into: &'a mut CpuBuffer,
-}
-
-impl<T: Element> ElementTask for ConvertTo<'_, T> {
-    type Output = Result<(), Error>;
-
-    fn run<U: Element>(self) -> Result<(), Error> {
-        convert_slice(self.from, self.into.all_mut::<U>()?)
-    }
-}
-
-struct Select<'a> {
-    holds: &'a [bool],
-    ends: [&'a CpuBuffer; 2],
-    into: &'a mut CpuBuffer,
-}
-
-impl ElementTask for Select<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let (yes, no) = (self.ends[0].all::<T>()?, self.ends[1].all::<T>()?);
-        let chosen = self.holds.iter().zip(yes.iter().zip(no));
-        for (into, (holds, (yes, no))) in self.into.all_mut()?.iter_mut().zip(chosen) {
-            *into = if *holds { *yes } else { *no };
-        }
-        Ok(())
-    }
+    Ok(())
 }

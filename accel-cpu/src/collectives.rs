@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use meshwork_accel::{
-    BufferShape, DeviceBuffer, Element, ElementTask, Error, NativeCollectives, ReduceOp, Reduction,
+    BufferShape, DeviceBuffer, Element, Error, NativeCollectives, ReduceOp, Reduction, by_type,
 };
 
 use crate::{CpuAccelerator, CpuBuffer};
@@ -12,7 +12,7 @@ use crate::{CpuAccelerator, CpuBuffer};
 impl NativeCollectives for CpuAccelerator {
     fn all_reduce(&self, op: ReduceOp, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
         let shape = BufferShape::of(buffers.iter().map(|buffer| &**buffer))?;
-        shape.element().run(AllReduce { op, buffers })
+        by_type!(shape.element(), T, all_reduce::<T>(op, buffers))
     }
 
     fn broadcast(&self, root: usize, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
@@ -56,71 +56,47 @@ impl NativeCollectives for CpuAccelerator {
     ) -> Result<(), Error> {
         let (input, output) = BufferShape::of_pairs(inputs, outputs)?;
         output.times(inputs.len(), input)?;
-        output.element().run(ReduceScatter {
-            op,
-            inputs,
-            outputs,
-        })
+        let element = output.element();
+        by_type!(element, T, reduce_scatter::<T>(op, inputs, outputs))
     }
 }
 
-struct AllReduce<'a, 'b> {
-    op: ReduceOp,
-    buffers: &'a mut [&'b mut CpuBuffer],
+fn all_reduce<T: Element>(op: ReduceOp, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
+    let len = buffers.first().map_or(0, |first| first.len());
+    let mut total = Total::<T>::new(op)?;
+    for block in blocks(len) {
+        let sources = buffers
+            .iter()
+            .map(|buffer| buffer.part(block.start, block.len()));
+        let total = total.of(&sources.collect::<Result<Vec<_>, _>>()?)?;
+        for buffer in buffers.iter_mut() {
+            buffer
+                .part_mut(block.start, block.len())?
+                .copy_from_slice(total);
+        }
+    }
+    Ok(())
 }
 
-impl ElementTask for AllReduce<'_, '_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let Self { op, buffers } = self;
-        let len = buffers.first().map_or(0, |first| first.len());
-        let mut total = Total::<T>::new(op)?;
-        for block in blocks(len) {
-            let sources = buffers
+fn reduce_scatter<T: Element>(
+    op: ReduceOp,
+    inputs: &[&CpuBuffer],
+    outputs: &mut [&mut CpuBuffer],
+) -> Result<(), Error> {
+    let mut total = Total::<T>::new(op)?;
+    for (place, output) in outputs.iter_mut().enumerate() {
+        let start = place * output.len();
+        for block in blocks(output.len()) {
+            let sources = inputs
                 .iter()
-                .map(|buffer| buffer.part(block.start, block.len()));
+                .map(|input| input.part(start + block.start, block.len()));
             let total = total.of(&sources.collect::<Result<Vec<_>, _>>()?)?;
-            for buffer in buffers.iter_mut() {
-                buffer
-                    .part_mut(block.start, block.len())?
-                    .copy_from_slice(total);
-            }
+            output
+                .part_mut(block.start, block.len())?
+                .copy_from_slice(total);
         }
-        Ok(())
     }
-}
-
-struct ReduceScatter<'a, 'b> {
-    op: ReduceOp,
-    inputs: &'a [&'a CpuBuffer],
-    outputs: &'a mut [&'b mut CpuBuffer],
-}
-
-impl ElementTask for ReduceScatter<'_, '_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let Self {
-            op,
-            inputs,
-            outputs,
-        } = self;
-        let mut total = Total::<T>::new(op)?;
-        for (place, output) in outputs.iter_mut().enumerate() {
-            let start = place * output.len();
-            for block in blocks(output.len()) {
-                let sources = inputs
-                    .iter()
-                    .map(|input| input.part(start + block.start, block.len()));
-                let total = total.of(&sources.collect::<Result<Vec<_>, _>>()?)?;
-                output
-                    .part_mut(block.start, block.len())?
-                    .copy_from_slice(total);
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// The results of one block of elements at a time.

@@ -38,9 +38,21 @@ use crate::{
     NativeCollectives,
 };
 use bench::Bench;
+use half::{bf16, f16};
 use values::Sample;
 
 pub use violation::Violation;
+
+/// A result for each element type, until the first claim that does not hold.
+macro_rules! each_type {
+    ($T:ident, $verdict:expr) => {
+        each_type!($T, $verdict, bool, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
+    };
+    ($T:ident, $verdict:expr, $($element:ident),+) => {{
+        $({ type $T = $element; $verdict?; })+
+        Ok(())
+    }};
+}
 
 /// Holds every claim of [`Accelerator`] against `accelerator`.
 ///
@@ -197,19 +209,7 @@ pub fn verify_compute<A: Elementwise + Matmul>(accelerator: &A) -> Result<(), Vi
 /// The first claim that does not hold.
 pub fn verify_arrangement<A: Arrange + Fold>(accelerator: &A) -> Result<(), Violation> {
     let bench = Bench::new(accelerator, DeviceId::new(0));
-    arrangement::<A, bool>(bench)?;
-    arrangement::<A, i8>(bench)?;
-    arrangement::<A, i16>(bench)?;
-    arrangement::<A, i32>(bench)?;
-    arrangement::<A, i64>(bench)?;
-    arrangement::<A, u8>(bench)?;
-    arrangement::<A, u16>(bench)?;
-    arrangement::<A, u32>(bench)?;
-    arrangement::<A, u64>(bench)?;
-    arrangement::<A, half::f16>(bench)?;
-    arrangement::<A, half::bf16>(bench)?;
-    arrangement::<A, f32>(bench)?;
-    arrangement::<A, f64>(bench)
+    each_type!(T, arrangement::<A, T>(bench))
 }
 
 /// Like [`check_choices`], for callers that want to know what does not hold.
@@ -219,19 +219,7 @@ pub fn verify_arrangement<A: Arrange + Fold>(accelerator: &A) -> Result<(), Viol
 pub fn verify_choices<A: Arrange + Fold>(accelerator: &A) -> Result<(), Violation> {
     let bench = Bench::new(accelerator, DeviceId::new(0));
     choose::index_refusals(bench)?;
-    choices::<A, bool>(bench)?;
-    choices::<A, i8>(bench)?;
-    choices::<A, i16>(bench)?;
-    choices::<A, i32>(bench)?;
-    choices::<A, i64>(bench)?;
-    choices::<A, u8>(bench)?;
-    choices::<A, u16>(bench)?;
-    choices::<A, u32>(bench)?;
-    choices::<A, u64>(bench)?;
-    choices::<A, half::f16>(bench)?;
-    choices::<A, half::bf16>(bench)?;
-    choices::<A, f32>(bench)?;
-    choices::<A, f64>(bench)
+    each_type!(T, choices::<A, T>(bench))
 }
 
 /// Like [`check_conversions`], for callers that want to know what does not hold.
@@ -240,19 +228,7 @@ pub fn verify_choices<A: Arrange + Fold>(accelerator: &A) -> Result<(), Violatio
 /// The first claim that does not hold.
 pub fn verify_conversions<A: Elementwise>(accelerator: &A) -> Result<(), Violation> {
     let bench = Bench::new(accelerator, DeviceId::new(0));
-    conversions::<A, bool>(bench)?;
-    conversions::<A, i8>(bench)?;
-    conversions::<A, i16>(bench)?;
-    conversions::<A, i32>(bench)?;
-    conversions::<A, i64>(bench)?;
-    conversions::<A, u8>(bench)?;
-    conversions::<A, u16>(bench)?;
-    conversions::<A, u32>(bench)?;
-    conversions::<A, u64>(bench)?;
-    conversions::<A, half::f16>(bench)?;
-    conversions::<A, half::bf16>(bench)?;
-    conversions::<A, f32>(bench)?;
-    conversions::<A, f64>(bench)
+    each_type!(T, conversions::<A, T>(bench))
 }
 
 /// Nothing, one, odd and even, and an odd number above what a 16-bit index reaches. No more, as
@@ -261,19 +237,7 @@ const ALL_LENGTHS: &[usize] = &[0, 1, 7, 1000, 65_537];
 const SOME_LENGTHS: &[usize] = &[0, 7, 1000];
 
 fn every_type<A: Accelerator>(bench: Bench<'_, A>, lengths: &[usize]) -> Result<(), Violation> {
-    one_type::<A, bool>(bench, lengths)?;
-    one_type::<A, i8>(bench, lengths)?;
-    one_type::<A, i16>(bench, lengths)?;
-    one_type::<A, i32>(bench, lengths)?;
-    one_type::<A, i64>(bench, lengths)?;
-    one_type::<A, u8>(bench, lengths)?;
-    one_type::<A, u16>(bench, lengths)?;
-    one_type::<A, u32>(bench, lengths)?;
-    one_type::<A, u64>(bench, lengths)?;
-    one_type::<A, half::f16>(bench, lengths)?;
-    one_type::<A, half::bf16>(bench, lengths)?;
-    one_type::<A, f32>(bench, lengths)?;
-    one_type::<A, f64>(bench, lengths)
+    each_type!(T, one_type::<A, T>(bench, lengths))
 }
 
 fn one_type<A: Accelerator, T: Sample>(

@@ -1,6 +1,6 @@
 //! Element types: the sealed trait `Element`, its run-time tag `ElementType` with the wire codes,
-//! which never change, and dispatch from the tag to the Rust type (`ElementType::run`). Conversion
-//! between types is in `convert`, arithmetic in `kernel`.
+//! which never change, and dispatch from the tag to the Rust type (`by_type!`, `ElementType::run`).
+//! Conversion between types is in `convert`, arithmetic in `kernel`.
 
 use std::fmt::Debug;
 
@@ -42,6 +42,48 @@ pub trait ElementTask {
     fn run<T: Element>(self) -> Self::Output;
 }
 
+/// Evaluates an expression with a name for the Rust type that an [`ElementType`] stands for: in the
+/// place of [`ElementType::run`] where an [`ElementTask`] would only carry arguments to a function.
+///
+/// ```
+/// use meshwork_accel::{Element, ElementType, by_type};
+///
+/// fn zeros<T: Element>(len: usize) -> String {
+///     format!("{:?}", vec![T::default(); len])
+/// }
+///
+/// assert_eq!(by_type!(ElementType::F32, T, zeros::<T>(2)), "[0.0, 0.0]");
+/// assert_eq!(by_type!(ElementType::Bool, T, zeros::<T>(1)), "[false]");
+/// ```
+#[macro_export]
+macro_rules! by_type {
+    ($element:expr, $T:ident, $result:expr) => {
+        $crate::by_type!(@complete $element, $T, $result, _ => unreachable!("all are above"))
+    };
+    // Other crates need a last arm; without one this crate compiles only if all types are there.
+    (@complete $element:expr, $T:ident, $result:expr $(, $other:pat => $never:expr)?) => {
+        match $element {
+            $crate::ElementType::Bool => { type $T = bool; $result }
+            $crate::ElementType::I8 => { type $T = i8; $result }
+            $crate::ElementType::I16 => { type $T = i16; $result }
+            $crate::ElementType::I32 => { type $T = i32; $result }
+            $crate::ElementType::I64 => { type $T = i64; $result }
+            $crate::ElementType::U8 => { type $T = u8; $result }
+            $crate::ElementType::U16 => { type $T = u16; $result }
+            $crate::ElementType::U32 => { type $T = u32; $result }
+            $crate::ElementType::U64 => { type $T = u64; $result }
+            $crate::ElementType::F16 => { type $T = $crate::f16; $result }
+            $crate::ElementType::Bf16 => { type $T = $crate::bf16; $result }
+            $crate::ElementType::F32 => { type $T = f32; $result }
+            $crate::ElementType::F64 => { type $T = f64; $result }
+            $(
+                #[allow(unreachable_patterns, reason = "this crate sees that all are above")]
+                $other => $never,
+            )?
+        }
+    };
+}
+
 impl ElementType {
     /// Does `task` with the Rust type that this names.
     ///
@@ -62,21 +104,7 @@ impl ElementType {
     /// assert_eq!(ElementType::Bool.run(Zero), "false");
     /// ```
     pub fn run<K: ElementTask>(self, task: K) -> K::Output {
-        match self {
-            Self::Bool => task.run::<bool>(),
-            Self::I8 => task.run::<i8>(),
-            Self::I16 => task.run::<i16>(),
-            Self::I32 => task.run::<i32>(),
-            Self::I64 => task.run::<i64>(),
-            Self::U8 => task.run::<u8>(),
-            Self::U16 => task.run::<u16>(),
-            Self::U32 => task.run::<u32>(),
-            Self::U64 => task.run::<u64>(),
-            Self::F16 => task.run::<half::f16>(),
-            Self::Bf16 => task.run::<half::bf16>(),
-            Self::F32 => task.run::<f32>(),
-            Self::F64 => task.run::<f64>(),
-        }
+        by_type!(@complete self, T, task.run::<T>())
     }
 }
 
@@ -116,33 +144,22 @@ element!(half::f16 => F16, half::bf16 => Bf16, f32 => F32, f64 => F64);
 
 #[cfg(test)]
 mod tests {
-    use half::{bf16, f16};
-
     use super::*;
 
     #[test]
     fn sizes_are_those_of_the_rust_types_and_all_but_bool_take_any_bytes() {
-        fn check<T: Element>() {
-            assert_eq!(T::TYPE.size(), size_of::<T>(), "{}", T::TYPE);
+        fn check<T: Element>(element: ElementType) {
+            assert_eq!(T::TYPE, element);
+            assert_eq!(element.size(), size_of::<T>(), "{element}");
             let mut values = [T::default(); 3];
             let bytes = T::bytes_mut(&mut values).map(|bytes| bytes.len());
-            let expected = (T::TYPE != ElementType::Bool).then_some(3 * size_of::<T>());
-            assert_eq!(bytes, expected, "{}", T::TYPE);
+            let expected = (element != ElementType::Bool).then_some(3 * size_of::<T>());
+            assert_eq!(bytes, expected, "{element}");
             let truth = T::truth_mut(&mut values).map(|truth| truth.len());
-            assert_eq!(truth.is_some(), bytes.is_none(), "{}", T::TYPE);
+            assert_eq!(truth.is_some(), bytes.is_none(), "{element}");
         }
-        check::<bool>();
-        check::<i8>();
-        check::<i16>();
-        check::<i32>();
-        check::<i64>();
-        check::<u8>();
-        check::<u16>();
-        check::<u32>();
-        check::<u64>();
-        check::<f16>();
-        check::<bf16>();
-        check::<f32>();
-        check::<f64>();
+        for element in ElementType::ALL {
+            by_type!(element, T, check::<T>(element));
+        }
     }
 }

@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meshwork_accel::{
-    Accelerator, Arrange, Arrangement, Device, DeviceBuffer, DeviceId, Element, ElementTask,
-    ElementType, Elementwise, Error, Fold, HostMemory, LiveBuffers, Matmul, Memory,
-    NativeCollectives, NotPinned, Pairwise, PinnedBuffer, Pointwise, ProductShape, ReduceOp,
-    Reduction, Region, StridedRange, StridedSlice,
+    Accelerator, Arrange, Arrangement, Device, DeviceBuffer, DeviceId, Element, ElementType,
+    Elementwise, Error, Fold, HostMemory, LiveBuffers, Matmul, Memory, NativeCollectives,
+    NotPinned, Pairwise, PinnedBuffer, Pointwise, ProductShape, ReduceOp, Reduction, Region,
+    StridedRange, StridedSlice, by_type,
 };
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 
@@ -307,25 +307,19 @@ fn supported(op: ReduceOp, buffers: &[&mut CpuBuffer]) -> bool {
 }
 
 /// Divides what was summed.
-struct Finish<'a, 'b> {
-    cpu: &'a CpuAccelerator,
-    buffers: &'a mut [&'b mut CpuBuffer],
+fn finish<T: Element>(
+    cpu: &CpuAccelerator,
+    buffers: &mut [&mut CpuBuffer],
     by: NonZeroU32,
-}
-
-impl ElementTask for Finish<'_, '_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let mean = Reduction::<T>::new(ReduceOp::Mean)?;
-        for buffer in self.buffers {
-            let mut sums = vec![T::default(); buffer.len()];
-            self.cpu.download(buffer, 0, &mut sums)?;
-            mean.finish(&mut sums, self.by);
-            self.cpu.upload(&sums, buffer, 0)?;
-        }
-        Ok(())
+) -> Result<(), Error> {
+    let mean = Reduction::<T>::new(ReduceOp::Mean)?;
+    for buffer in buffers {
+        let mut sums = vec![T::default(); buffer.len()];
+        cpu.download(buffer, 0, &mut sums)?;
+        mean.finish(&mut sums, by);
+        cpu.upload(&sums, buffer, 0)?;
     }
+    Ok(())
 }
 
 impl NativeCollectives for Flawed {
@@ -348,7 +342,7 @@ impl NativeCollectives for Flawed {
                 let element = first.element_type();
                 let by = u32::try_from(buffers.len()).ok().and_then(NonZeroU32::new);
                 let (cpu, by) = (&self.cpu, by.expect("there are a few"));
-                element.run(Finish { cpu, buffers, by })
+                by_type!(element, T, finish::<T>(cpu, buffers, by))
             }
             _ => self.cpu.all_reduce(op, buffers),
         }

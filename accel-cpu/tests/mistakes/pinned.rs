@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use meshwork_accel::{
-    Accelerator, DeviceBuffer, DeviceId, Element, ElementTask, Error, HostMemory, NotPinned,
-    PinnedBuffer, extent,
+    Accelerator, DeviceBuffer, DeviceId, Element, Error, HostMemory, NotPinned, PinnedBuffer,
+    by_type, extent,
 };
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 
@@ -101,7 +101,7 @@ impl PinnedBuffer for Pinned {
             at
         };
         let (cpu, len) = (&self.cpu, into.len());
-        let bytes = from.element_type().run(Fetch { cpu, from, at, len })?;
+        let bytes = by_type!(from.element_type(), T, fetch::<T>(cpu, from, at, len))?;
         let end = into.start + bytes.len();
         if self.flaw == Flaw::FetchesOneMore && end > into.start {
             self.memory.bytes()[end] = !self.memory.bytes()[end];
@@ -129,8 +129,7 @@ impl PinnedBuffer for Pinned {
             return Ok(());
         }
         let bytes = self.memory.bytes().get(from).unwrap_or_default().to_vec();
-        let cpu = &self.cpu;
-        to.element_type().run(Send { cpu, bytes, to, at })
+        by_type!(to.element_type(), T, send::<T>(&self.cpu, &bytes, to, at))
     }
 
     fn memory(&mut self) -> Result<&mut [u8], Error> {
@@ -141,36 +140,24 @@ impl PinnedBuffer for Pinned {
     }
 }
 
-struct Fetch<'a> {
-    cpu: &'a CpuAccelerator,
-    from: &'a CpuBuffer,
+fn fetch<T: Element>(
+    cpu: &CpuAccelerator,
+    from: &CpuBuffer,
     at: usize,
     len: usize,
+) -> Result<Vec<u8>, Error> {
+    let mut values = vec![T::default(); len / size_of::<T>()];
+    cpu.download(from, at, &mut values)?;
+    Ok(bytemuck::cast_slice(&values).to_vec())
 }
 
-impl ElementTask for Fetch<'_> {
-    type Output = Result<Vec<u8>, Error>;
-
-    fn run<T: Element>(self) -> Result<Vec<u8>, Error> {
-        let mut values = vec![T::default(); self.len / size_of::<T>()];
-        self.cpu.download(self.from, self.at, &mut values)?;
-        Ok(bytemuck::cast_slice(&values).to_vec())
-    }
-}
-
-struct Send<'a> {
-    cpu: &'a CpuAccelerator,
-    bytes: Vec<u8>,
-    to: &'a mut CpuBuffer,
+fn send<T: Element>(
+    cpu: &CpuAccelerator,
+    bytes: &[u8],
+    to: &mut CpuBuffer,
     at: usize,
-}
-
-impl ElementTask for Send<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let values = self.bytes.chunks_exact(size_of::<T>());
-        let values: Vec<T> = values.map(bytemuck::checked::pod_read_unaligned).collect();
-        self.cpu.upload(&values, self.to, self.at)
-    }
+) -> Result<(), Error> {
+    let values = bytes.chunks_exact(size_of::<T>());
+    let values: Vec<T> = values.map(bytemuck::checked::pod_read_unaligned).collect();
+    cpu.upload(&values, to, at)
 }

@@ -3,19 +3,14 @@
 use super::bench::Bench;
 use super::values::{Sample, samples};
 use super::violation::{Found, Violation, equal};
-use crate::{DeviceBuffer, Element, ElementTask, ElementType, Elementwise, Error, convert_slice};
+use crate::{DeviceBuffer, Element, ElementType, Elementwise, Error, by_type, convert_slice};
 
 pub(super) fn all<A: Elementwise, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
     let mut values = samples::<T>(1, 200);
     let exact = near::<T>().map(|near| values.extend(near));
     for element in ElementType::ALL {
         let made = exact.clone().map_err(Found::from);
-        let made = made.and_then(|()| {
-            element.run(To {
-                bench,
-                values: &values,
-            })
-        });
+        let made = made.and_then(|()| by_type!(element, U, to::<A, T, U>(bench, &values)));
         made.map_err(|found| {
             let case = format!("to {element}, {}", bench.case::<T>(values.len()));
             found.of("elements are converted as on the host", case)
@@ -41,35 +36,28 @@ fn near<T: Sample>() -> Result<Vec<T>, Error> {
     Ok(all)
 }
 
-struct To<'a, A, T> {
-    bench: Bench<'a, A>,
-    values: &'a [T],
-}
-
-impl<A: Elementwise, T: Sample> ElementTask for To<'_, A, T> {
-    type Output = Result<(), Found>;
-
-    fn run<U: Element>(self) -> Result<(), Found> {
-        let Self { bench, values } = self;
-        for len in [0, values.len()] {
-            let values = &values[..len];
-            let buffer = bench.with(values)?;
-            let made = bench.accelerator.convert(&buffer, U::TYPE)?;
-            equal("its element type", made.element_type(), U::TYPE)?;
-            let mut expected = vec![U::default(); len];
-            convert_slice(values, &mut expected)?;
-            let found = bench.read::<U>(&made)?;
-            let pairs = found.iter().zip(&expected).zip(values);
-            for ((found, expected), value) in pairs {
-                if !alike(found, expected) {
-                    let what = format!("{value:?} becomes {found:?}, not {expected:?}");
-                    return Err(Found::new(what));
-                }
+fn to<A: Elementwise, T: Sample, U: Element>(
+    bench: Bench<'_, A>,
+    values: &[T],
+) -> Result<(), Found> {
+    for len in [0, values.len()] {
+        let values = &values[..len];
+        let buffer = bench.with(values)?;
+        let made = bench.accelerator.convert(&buffer, U::TYPE)?;
+        equal("its element type", made.element_type(), U::TYPE)?;
+        let mut expected = vec![U::default(); len];
+        convert_slice(values, &mut expected)?;
+        let found = bench.read::<U>(&made)?;
+        let pairs = found.iter().zip(&expected).zip(values);
+        for ((found, expected), value) in pairs {
+            if !alike(found, expected) {
+                let what = format!("{value:?} becomes {found:?}, not {expected:?}");
+                return Err(Found::new(what));
             }
-            bench.holds(&buffer, values)?;
         }
-        Ok(())
+        bench.holds(&buffer, values)?;
     }
+    Ok(())
 }
 
 /// Of one value, zeros of either sign included; which NaN it is does not count.

@@ -3,7 +3,7 @@
 use super::bench::Bench;
 use super::values::{Sample, samples};
 use super::violation::{Found, Violation, equal, refused};
-use crate::{Accelerator, DeviceId, Element, ElementTask, ElementType, Error, ReduceOp};
+use crate::{Accelerator, DeviceId, Element, ElementType, Error, ReduceOp, by_type};
 
 /// Claims about devices as such.
 pub(super) fn devices<A: Accelerator>(accelerator: &A) -> Result<(), Violation> {
@@ -122,47 +122,32 @@ fn other_types<A: Accelerator, T: Sample>(bench: Bench<'_, A>) -> Result<(), Fou
     let mut three = bench.with(&values)?;
     for other in ElementType::ALL {
         if other != T::TYPE {
-            other.run(Foreign {
-                bench,
-                three: &mut three,
-                expected: Error::ElementMismatch {
-                    buffer: T::TYPE,
-                    other,
-                },
-            })?;
+            by_type!(other, U, other_type::<A, T, U>(bench, &mut three))?;
         }
     }
     bench.holds(&three, &values)
 }
 
-/// Everything that can be tried with elements of another type than those of a buffer.
-struct Foreign<'a, A: Accelerator> {
-    bench: Bench<'a, A>,
-    three: &'a mut A::Buffer,
-    expected: Error,
-}
-
-impl<A: Accelerator> ElementTask for Foreign<'_, A> {
-    type Output = Result<(), Found>;
-
-    fn run<U: Element>(self) -> Result<(), Found> {
-        let Self {
-            bench,
-            three,
-            expected,
-        } = self;
-        let accelerator = bench.accelerator;
-        let mut two = [U::default(); 2];
-        refused(accelerator.upload(&two, three, 0), &expected)?;
-        refused(accelerator.download(three, 0, &mut two), &expected)?;
-        refused(accelerator.fill(three, 0..2, two[0]), &expected)?;
-        let foreign = bench.empty::<U>(3)?;
-        refused(accelerator.copy(&foreign, 0..3, three, 0), &expected)?;
-        refused(
-            accelerator.reduce(ReduceOp::Max, three, &foreign),
-            &expected,
-        )
-    }
+/// Everything that can be tried with elements `U` on a buffer of elements `T`.
+fn other_type<A: Accelerator, T: Element, U: Element>(
+    bench: Bench<'_, A>,
+    three: &mut A::Buffer,
+) -> Result<(), Found> {
+    let accelerator = bench.accelerator;
+    let expected = Error::ElementMismatch {
+        buffer: T::TYPE,
+        other: U::TYPE,
+    };
+    let mut two = [U::default(); 2];
+    refused(accelerator.upload(&two, three, 0), &expected)?;
+    refused(accelerator.download(three, 0, &mut two), &expected)?;
+    refused(accelerator.fill(three, 0..2, two[0]), &expected)?;
+    let foreign = bench.empty::<U>(3)?;
+    refused(accelerator.copy(&foreign, 0..3, three, 0), &expected)?;
+    refused(
+        accelerator.reduce(ReduceOp::Max, three, &foreign),
+        &expected,
+    )
 }
 
 fn other_lengths<A: Accelerator, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {

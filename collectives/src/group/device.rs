@@ -14,8 +14,7 @@ use std::fmt::{self, Debug};
 use std::num::NonZeroUsize;
 
 use meshwork_accel::{
-    Accelerator, DeviceBuffer, DeviceCollective, DeviceCommunicators, DeviceId, ElementTask,
-    ReduceOp,
+    Accelerator, DeviceBuffer, DeviceCollective, DeviceCommunicators, DeviceId, ReduceOp, by_type,
 };
 
 use super::Group;
@@ -25,7 +24,7 @@ use crate::operation::OperationSpec;
 use crate::{OperationError, Rank};
 use device_route::Held;
 use slot::{BufferKind, Slots};
-use task::{AllGather, Broadcast, Plan, Reduce, ReduceScatter};
+use task::Plan;
 
 pub use device_route::DeviceRoute;
 #[cfg(any(test, feature = "testing"))]
@@ -282,53 +281,39 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
             return direct.carry_out(self.group, spec, work);
         }
         let kind = BufferKind::of(work.target());
+        let (element, plan) = (kind.element, self.plan(kind, spec));
         match work {
-            DeviceCollective::AllReduce { op, values: buffer }
-            | DeviceCollective::Reduce {
-                op, values: buffer, ..
-            } => self.run(kind, spec, |plan| Reduce { plan, buffer, op }),
-            DeviceCollective::Broadcast {
-                values: buffer,
-                root,
-            } => {
+            DeviceCollective::AllReduce { op, values }
+            | DeviceCollective::Reduce { op, values, .. } => {
+                by_type!(element, T, task::reduce::<T, A>(plan, values, op))
+            }
+            DeviceCollective::Broadcast { values, root } => {
                 let root = rank(root);
-                self.run(kind, spec, |plan| Broadcast { plan, buffer, root })
+                by_type!(element, T, task::broadcast::<T, A>(plan, values, root))
             }
             DeviceCollective::AllGather { input, output } => {
-                self.run(kind, spec, |plan| AllGather {
-                    plan,
-                    input,
-                    output,
-                })
+                by_type!(element, T, task::all_gather::<T, A>(plan, input, output))
             }
             DeviceCollective::ReduceScatter { input, output, .. } => {
-                self.run(kind, spec, |plan| ReduceScatter {
-                    plan,
-                    input,
-                    output,
-                })
+                by_type!(
+                    element,
+                    T,
+                    task::reduce_scatter::<T, A>(plan, input, output)
+                )
             }
         }
     }
 
-    fn run<'b, K>(
-        &'b mut self,
-        kind: BufferKind,
-        spec: OperationSpec,
-        task: impl FnOnce(Plan<'b, A>) -> K,
-    ) -> Result<(), OperationError>
-    where
-        K: ElementTask<Output = Result<(), OperationError>>,
-    {
+    fn plan(&mut self, kind: BufferKind, spec: OperationSpec) -> Plan<'_, A> {
         let kept = &mut *self.kept;
-        kind.element.run(task(Plan {
+        Plan {
             group: &mut *self.group,
             accelerator: self.accelerator,
             chunk: (kept.chunk.get() / kind.element.size()).max(1),
             slots: &mut kept.slots,
             kind,
             spec,
-        }))
+        }
     }
 }
 

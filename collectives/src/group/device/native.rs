@@ -1,8 +1,7 @@
 //! Several devices of each rank, which reduce among themselves by links of their own.
 
 use meshwork_accel::{
-    self as accel, Accelerator, DeviceBuffer, DeviceCollective, Element, ElementTask,
-    NativeCollectives, ReduceOp,
+    self as accel, DeviceBuffer, DeviceCollective, NativeCollectives, ReduceOp, by_type,
 };
 
 use super::DeviceGroup;
@@ -58,28 +57,10 @@ impl<A: NativeCollectives> DeviceGroup<'_, A> {
     fn divide(&self, buffers: &mut [&mut A::Buffer]) -> Result<(), accel::Error> {
         let accelerator = self.accelerator;
         for buffer in buffers.iter_mut().skip(1) {
-            let element = buffer.element_type();
-            element.run(Zero {
-                accelerator,
-                buffer: &mut **buffer,
-            })?;
+            let (element, all) = (buffer.element_type(), 0..buffer.len());
+            by_type!(element, T, accelerator.fill(buffer, all, T::default()))?;
         }
         accelerator.all_reduce(ReduceOp::Mean, buffers)
-    }
-}
-
-/// Makes every element of a buffer zero.
-struct Zero<'a, A: Accelerator> {
-    accelerator: &'a A,
-    buffer: &'a mut A::Buffer,
-}
-
-impl<A: Accelerator> ElementTask for Zero<'_, A> {
-    type Output = Result<(), accel::Error>;
-
-    fn run<T: Element>(self) -> Result<(), accel::Error> {
-        let all = 0..self.buffer.len();
-        self.accelerator.fill(self.buffer, all, T::default())
     }
 }
 

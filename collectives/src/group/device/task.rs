@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use meshwork_accel::{Accelerator, DeviceBuffer, Element, ElementTask, ReduceOp, Reduction};
+use meshwork_accel::{Accelerator, DeviceBuffer, Element, ReduceOp, Reduction};
 
 use super::ends::{Blocks, Ends, Gathered, InPlace, Scattered};
 use super::pipeline::{Stop, run};
@@ -24,149 +24,113 @@ pub(super) struct Plan<'a, A: Accelerator> {
     pub(super) spec: OperationSpec,
 }
 
-pub(super) struct Reduce<'a, A: Accelerator> {
-    pub(super) plan: Plan<'a, A>,
-    pub(super) buffer: &'a mut A::Buffer,
-    pub(super) op: ReduceOp,
+pub(super) fn reduce<T: Element, A: Accelerator>(
+    plan: Plan<'_, A>,
+    buffer: &mut A::Buffer,
+    op: ReduceOp,
+) -> Result<(), OperationError> {
+    let root = plan.spec.root;
+    let reduction = Reduction::<T>::new(op)?;
+    let extent = Extent::whole(buffer.len());
+    let gets = root.is_none_or(|root| root == plan.group.rank());
+    let mut ends = InPlace {
+        accelerator: plan.accelerator,
+        buffer,
+        gives: true,
+        gets,
+        elements: PhantomData::<T>,
+    };
+    plan.walk::<T>(
+        extent,
+        &mut ends,
+        |group, spec, slot: &mut Slot<A::Buffer>| {
+            let buffer = group.reached(slot.given::<T>(spec.count))?;
+            let work = Work::Reduce {
+                buffer,
+                reduction,
+                root,
+            };
+            group.perform(spec, work)
+        },
+    )
 }
 
-pub(super) struct Broadcast<'a, A: Accelerator> {
-    pub(super) plan: Plan<'a, A>,
-    pub(super) buffer: &'a mut A::Buffer,
-    pub(super) root: Rank,
+pub(super) fn broadcast<T: Element, A: Accelerator>(
+    plan: Plan<'_, A>,
+    buffer: &mut A::Buffer,
+    root: Rank,
+) -> Result<(), OperationError> {
+    let extent = Extent::whole(buffer.len());
+    let gives = root == plan.group.rank();
+    let mut ends = InPlace {
+        accelerator: plan.accelerator,
+        buffer,
+        gives,
+        gets: !gives,
+        elements: PhantomData::<T>,
+    };
+    plan.walk::<T>(
+        extent,
+        &mut ends,
+        |group, spec, slot: &mut Slot<A::Buffer>| {
+            let buffer = group.reached(slot.given::<T>(spec.count))?;
+            group.perform(spec, Work::Broadcast { buffer, root })
+        },
+    )
 }
 
-pub(super) struct AllGather<'a, A: Accelerator> {
-    pub(super) plan: Plan<'a, A>,
-    pub(super) input: &'a A::Buffer,
-    pub(super) output: &'a mut A::Buffer,
+pub(super) fn all_gather<T: Element, A: Accelerator>(
+    plan: Plan<'_, A>,
+    input: &A::Buffer,
+    output: &mut A::Buffer,
+) -> Result<(), OperationError> {
+    let world = plan.group.world() as usize;
+    let extent = Extent::blocks(input.len(), world, Side::Got);
+    let mut ends = Gathered(Blocks {
+        accelerator: plan.accelerator,
+        len: input.len(),
+        input,
+        output,
+        world,
+        elements: PhantomData::<T>,
+    });
+    plan.walk::<T>(
+        extent,
+        &mut ends,
+        |group, spec, slot: &mut Slot<A::Buffer>| {
+            let len = spec.count / world;
+            let (given, got) = group.reached(slot.both::<T>(len, spec.count))?;
+            let blocks = group.even(len);
+            group.gather_blocks(spec, given, Some(got), &blocks)
+        },
+    )
 }
 
-pub(super) struct ReduceScatter<'a, A: Accelerator> {
-    pub(super) plan: Plan<'a, A>,
-    pub(super) input: &'a A::Buffer,
-    pub(super) output: &'a mut A::Buffer,
-}
-
-impl<A: Accelerator> ElementTask for Reduce<'_, A> {
-    type Output = Result<(), OperationError>;
-
-    fn run<T: Element>(self) -> Result<(), OperationError> {
-        let Self { plan, buffer, op } = self;
-        let root = plan.spec.root;
-        let reduction = Reduction::<T>::new(op)?;
-        let extent = Extent::whole(buffer.len());
-        let gets = root.is_none_or(|root| root == plan.group.rank());
-        let mut ends = InPlace {
-            accelerator: plan.accelerator,
-            buffer,
-            gives: true,
-            gets,
-            elements: PhantomData::<T>,
-        };
-        plan.walk::<T>(
-            extent,
-            &mut ends,
-            |group, spec, slot: &mut Slot<A::Buffer>| {
-                let buffer = group.reached(slot.given::<T>(spec.count))?;
-                let work = Work::Reduce {
-                    buffer,
-                    reduction,
-                    root,
-                };
-                group.perform(spec, work)
-            },
-        )
-    }
-}
-
-impl<A: Accelerator> ElementTask for Broadcast<'_, A> {
-    type Output = Result<(), OperationError>;
-
-    fn run<T: Element>(self) -> Result<(), OperationError> {
-        let Self { plan, buffer, root } = self;
-        let extent = Extent::whole(buffer.len());
-        let gives = root == plan.group.rank();
-        let mut ends = InPlace {
-            accelerator: plan.accelerator,
-            buffer,
-            gives,
-            gets: !gives,
-            elements: PhantomData::<T>,
-        };
-        plan.walk::<T>(
-            extent,
-            &mut ends,
-            |group, spec, slot: &mut Slot<A::Buffer>| {
-                let buffer = group.reached(slot.given::<T>(spec.count))?;
-                group.perform(spec, Work::Broadcast { buffer, root })
-            },
-        )
-    }
-}
-
-impl<A: Accelerator> ElementTask for AllGather<'_, A> {
-    type Output = Result<(), OperationError>;
-
-    fn run<T: Element>(self) -> Result<(), OperationError> {
-        let Self {
-            plan,
-            input,
-            output,
-        } = self;
-        let world = plan.group.world() as usize;
-        let extent = Extent::blocks(input.len(), world, Side::Got);
-        let mut ends = Gathered(Blocks {
-            accelerator: plan.accelerator,
-            len: input.len(),
-            input,
-            output,
-            world,
-            elements: PhantomData::<T>,
-        });
-        plan.walk::<T>(
-            extent,
-            &mut ends,
-            |group, spec, slot: &mut Slot<A::Buffer>| {
-                let len = spec.count / world;
-                let (given, got) = group.reached(slot.both::<T>(len, spec.count))?;
-                let blocks = group.even(len);
-                group.gather_blocks(spec, given, Some(got), &blocks)
-            },
-        )
-    }
-}
-
-impl<A: Accelerator> ElementTask for ReduceScatter<'_, A> {
-    type Output = Result<(), OperationError>;
-
-    fn run<T: Element>(self) -> Result<(), OperationError> {
-        let Self {
-            plan,
-            input,
-            output,
-        } = self;
-        let world = plan.group.world() as usize;
-        let extent = Extent::blocks(output.len(), world, Side::Given);
-        let mut ends = Scattered(Blocks {
-            accelerator: plan.accelerator,
-            len: output.len(),
-            input,
-            output,
-            world,
-            elements: PhantomData::<T>,
-        });
-        plan.walk::<T>(
-            extent,
-            &mut ends,
-            |group, spec, slot: &mut Slot<A::Buffer>| {
-                let len = spec.count / world;
-                let (given, got) = group.reached(slot.both::<T>(spec.count, len))?;
-                let blocks = group.even(len);
-                group.fold_blocks(spec, given, got, &blocks)
-            },
-        )
-    }
+pub(super) fn reduce_scatter<T: Element, A: Accelerator>(
+    plan: Plan<'_, A>,
+    input: &A::Buffer,
+    output: &mut A::Buffer,
+) -> Result<(), OperationError> {
+    let world = plan.group.world() as usize;
+    let extent = Extent::blocks(output.len(), world, Side::Given);
+    let mut ends = Scattered(Blocks {
+        accelerator: plan.accelerator,
+        len: output.len(),
+        input,
+        output,
+        world,
+        elements: PhantomData::<T>,
+    });
+    plan.walk::<T>(
+        extent,
+        &mut ends,
+        |group, spec, slot: &mut Slot<A::Buffer>| {
+            let len = spec.count / world;
+            let (given, got) = group.reached(slot.both::<T>(spec.count, len))?;
+            let blocks = group.even(len);
+            group.fold_blocks(spec, given, got, &blocks)
+        },
+    )
 }
 
 /// How much an operation moves.
