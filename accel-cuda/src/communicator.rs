@@ -1,6 +1,6 @@
-//! A rank of an NCCL communicator: collectives, send and receive on the device's stream, each with
-//! a deadline, by NCCL's non-blocking mode and polling. After an error or a missed deadline the
-//! communicator is broken; dropping it aborts what is pending.
+//! A rank of an NCCL communicator: collectives on the device's stream, each with a deadline, by
+//! NCCL's non-blocking mode and polling. After an error or a missed deadline the communicator is
+//! broken; dropping it aborts what is pending.
 
 mod capability;
 mod queue;
@@ -37,8 +37,7 @@ use crate::sys::memory::Memory;
 ///
 /// After a failure or a missed deadline all calls are [`Error::Broken`], and what was put into the
 /// stream may still wait there for other ranks. Dropping the communicator aborts it and so frees
-/// the device, whatever the others do; so does [`shrink`](Self::shrink), which continues with the
-/// ranks that are left.
+/// the device, whatever the others do.
 ///
 /// All ranks make the same calls in the same order; NCCL does not check that. Of 16-bit floats,
 /// sums are rounded as NCCL does it, and not once at the end; which NaN comes out is not defined
@@ -94,8 +93,18 @@ impl Communicator {
             nccl_rank.rank,
             nccl_rank.world,
         )?;
-        let operation = "joining a communicator";
-        Self::settle(comm, logical.clone(), operation, timeout, cancel_check)
+        until(cancel_check, "joining a communicator", || comm.is_ready())?;
+        let (rank, world) = comm.place()?;
+        Ok(Self {
+            comm,
+            wide: Vec::new(),
+            held: Vec::new(),
+            broken: false,
+            logical: logical.clone(),
+            rank,
+            world,
+            timeout,
+        })
     }
 
     /// This rank's number, from 0.
@@ -180,58 +189,6 @@ impl Communicator {
         self.collect(DeviceCollective::ReduceScatter { op, input, output })
     }
 
-    /// Sends `values` to the rank `to`, which receives as many bytes.
-    ///
-    /// # Errors
-    /// [`Error::RankOutside`], [`accel::Error::DeviceMismatch`]; [`Error::Call`],
-    /// [`Error::Deadline`], [`Error::Broken`].
-    pub fn send(&mut self, values: &CudaBuffer, to: usize) -> Result<(), Error> {
-        let to = self.peer(to)?;
-        self.holds(values)?;
-        let Some(part) = values.part(0, values.len()) else {
-            return Ok(());
-        };
-        self.call("send", &[values], |comm| {
-            comm.exchange(Some((part, to)), None)
-        })
-    }
-
-    /// Replaces `values` by what the rank `from` sends.
-    ///
-    /// # Errors
-    /// Those of [`send`](Self::send).
-    pub fn receive(&mut self, values: &mut CudaBuffer, from: usize) -> Result<(), Error> {
-        let from = self.peer(from)?;
-        self.holds(values)?;
-        let Some(part) = values.part(0, values.len()) else {
-            return Ok(());
-        };
-        self.call("receive", &[&*values], |comm| {
-            comm.exchange(None, Some((part, from)))
-        })
-    }
-
-    /// Sends `sent` to the rank `to` and receives `received` from the rank `from`, at once: a ring
-    /// of ranks that all send first would wait for ever.
-    ///
-    /// # Errors
-    /// Those of [`send`](Self::send).
-    pub fn exchange(
-        &mut self,
-        sent: &CudaBuffer,
-        to: usize,
-        received: &mut CudaBuffer,
-        from: usize,
-    ) -> Result<(), Error> {
-        let (to, from) = (self.peer(to)?, self.peer(from)?);
-        self.holds(sent)?;
-        self.holds(received)?;
-        let buffers = [sent, &*received];
-        let sent = sent.part(0, sent.len()).map(|part| (part, to));
-        let received = received.part(0, received.len()).map(|part| (part, from));
-        self.call("exchange", &buffers, |comm| comm.exchange(sent, received))
-    }
-
     /// Waits until all operations so far are done, on this device.
     ///
     /// # Errors
@@ -254,80 +211,15 @@ impl Communicator {
         Ok(())
     }
 
-    /// The part of this communicator whose ranks give the same `color`, in the order of `key`, then
-    /// of rank; `None` for a rank without color. All ranks call it.
-    ///
-    /// # Errors
-    /// [`Error::Call`], [`Error::Deadline`], [`Error::Broken`].
-    pub fn split(&mut self, color: Option<u16>, key: u16) -> Result<Option<Self>, Error> {
-        let operation = "splitting a communicator";
-        self.call(operation, &[], |comm| {
-            comm.split(color.map(i32::from), key.into())
-        })?;
-        let (logical, timeout) = (self.logical.clone(), self.timeout);
-        let cancel_check = &mut within(timeout);
-        let settle = |comm| Self::settle(comm, logical, operation, timeout, cancel_check);
-        self.comm.born().map(settle).transpose()
-    }
-
-    /// Shrinks this communicator to the ranks that are not in `lost`; they are renumbered in order.
-    /// The ranks that are left call it, and none of the lost; operations that wait for lost ranks
-    /// are aborted.
-    ///
-    /// # Errors
-    /// [`Error::RankOutside`] for a rank that is not there, or this one; [`Error::Call`],
-    /// [`Error::Deadline`].
-    pub fn shrink(self, lost: &[usize]) -> Result<Self, Error> {
-        if lost.is_empty() {
-            return Ok(self);
-        }
-        let ranks: Vec<_> = lost
-            .iter()
-            .map(|rank| self.peer(*rank))
-            .collect::<Result<_, _>>()?;
-        if lost.contains(&self.rank) {
-            let (rank, world) = (self.rank, self.world - 1);
-            return Err(Error::RankOutside { rank, world });
-        }
-        let (operation, timeout) = ("shrinking a communicator", self.timeout);
-        self.comm.shrink(ranks)?;
-        let cancel_check = &mut within(timeout);
-        until(cancel_check, operation, || self.comm.is_ready())?;
-        let rest = self.comm.born().ok_or(Error::Broken)?;
-        let cancel_check = &mut within(timeout);
-        Self::settle(rest, self.logical.clone(), operation, timeout, cancel_check)
-    }
-
     /// Ends in order, when all ranks have called it and all operations are done.
     ///
     /// # Errors
     /// [`Error::Call`], [`Error::Deadline`], [`Error::Broken`]; it is aborted then.
     pub fn leave(mut self) -> Result<(), Error> {
         self.wait()?;
-        self.call("leaving a communicator", &[], Comm::finalize)?;
+        let cancel_check = &mut within(self.timeout);
+        self.put("leaving a communicator", &[], cancel_check, Comm::finalize)?;
         Ok(self.comm.destroy()?)
-    }
-
-    /// Waits until a communicator that was begun is there.
-    fn settle(
-        comm: Comm,
-        logical: Arc<LogicalDevice>,
-        operation: &'static str,
-        timeout: Duration,
-        cancel_check: &mut CancelCheck<'_>,
-    ) -> Result<Self, Error> {
-        until(cancel_check, operation, || comm.is_ready())?;
-        let (rank, world) = comm.place()?;
-        Ok(Self {
-            comm,
-            wide: Vec::new(),
-            held: Vec::new(),
-            broken: false,
-            logical,
-            rank,
-            world,
-            timeout,
-        })
     }
 
     /// Puts a collective into the stream.
@@ -335,18 +227,9 @@ impl Communicator {
         self.queue(work, &mut within(self.timeout))
     }
 
-    /// Puts an operation on these buffers into the stream, and waits until NCCL has taken it in.
-    fn call(
-        &mut self,
-        operation: &'static str,
-        buffers: &[&CudaBuffer],
-        begin: impl FnOnce(&Comm) -> Result<(), Failure>,
-    ) -> Result<(), Error> {
-        self.put(operation, buffers, &mut within(self.timeout), begin)
-    }
-
-    /// The same unless `cancel_check` breaks before. What NCCL has not taken in by then it may
-    /// still put into the stream, behind what frees the memory: so that stays.
+    /// Puts an operation on these buffers into the stream, and waits until NCCL has taken it in,
+    /// unless `cancel_check` breaks before. What NCCL has not taken in by then it may still put
+    /// into the stream, behind what frees the memory: so that stays.
     fn put(
         &mut self,
         operation: &'static str,

@@ -200,9 +200,7 @@ pub enum Error {
         waited: Duration,
     },
     /// A communicator was used after a failure or a missed deadline.
-    #[error(
-        "this communicator has failed before: shrink it without the ranks that are lost, or join a new one"
-    )]
+    #[error("this communicator has failed before: join a new one")]
     Broken,
     /// An argument was refused, or the device failed.
     #[error(transparent)]

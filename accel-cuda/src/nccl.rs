@@ -10,7 +10,7 @@ use meshwork_accel::{self as accel, ElementType, ReduceOp};
 use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 
 use crate::sys::collectives::{Collectives, DataType, ID_BYTES};
-use crate::{Error, Libraries};
+use crate::{Error, Libraries, Library};
 
 /// NCCL, loaded.
 ///
@@ -34,23 +34,25 @@ impl Nccl {
     /// Loads NCCL, 2.27 or newer.
     ///
     /// # Errors
-    /// [`Error::NotLoadable`], [`Error::NoFunction`], and [`Error::Call`] where it does not work.
+    /// [`Error::NotLoadable`], [`Error::NoFunction`], [`Error::TooOld`], and [`Error::Call`] where
+    /// it does not work.
     pub fn open(libraries: &Libraries) -> Result<Self, Error> {
         let table = Collectives::open(libraries)?;
         let version = table.version()?;
+        if version < OLDEST {
+            return Err(Error::TooOld {
+                library: Library::Nccl,
+                found: version_text(version),
+                needed: version_text(OLDEST),
+            });
+        }
         Ok(Self { table, version })
     }
 
     /// Its version, such as `2.30.7`.
     #[must_use]
     pub fn version(&self) -> String {
-        let version = self.version;
-        format!(
-            "{}.{}.{}",
-            version / 10_000,
-            version / 100 % 100,
-            version % 100
-        )
+        version_text(self.version)
     }
 
     /// A new name for a communicator: one process asks for it and gives it to all, and must live
@@ -134,6 +136,11 @@ impl NcclRank {
     }
 }
 
+fn version_text(version: u32) -> String {
+    let (major, minor, patch) = (version / 10_000, version / 100 % 100, version % 100);
+    format!("{major}.{minor}.{patch}")
+}
+
 /// How NCCL calls a reduction. A mean is a sum until it is divided, of elements that hold the sum
 /// of any that are not near the largest: `f16` does not, and is widened first. Of truth values, 0
 /// and 1, the smallest is the and, and the largest the or.
@@ -169,6 +176,9 @@ pub(crate) fn translate(
     let red_op = red_op.ok_or(accel::Error::UnsupportedOp { op, element })?;
     Ok((DataType { code, bytes }, red_op))
 }
+
+/// 2.27.0, as NCCL writes it.
+const OLDEST: u32 = 22_700;
 
 #[cfg(test)]
 mod tests {

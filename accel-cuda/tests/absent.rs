@@ -167,6 +167,19 @@ fn a_driver_without_gpus_and_one_too_old_are_told_apart() {
 }
 
 #[test]
+fn an_nccl_that_is_too_old_is_refused_with_both_versions() {
+    let old = Fake::with_collectives().set("nccl", "fake_version", 22_699);
+    let expected = Error::TooOld {
+        library: Library::Nccl,
+        found: "2.26.99".to_owned(),
+        needed: "2.27.0".to_owned(),
+    };
+    assert_eq!(Nccl::open(&old.libraries()).err(), Some(expected));
+    let oldest = Fake::with_collectives().set("nccl", "fake_version", 22_700);
+    assert_eq!(Nccl::open(&oldest.libraries()).err(), None);
+}
+
+#[test]
 fn a_driver_that_refuses_to_begin_is_quoted_by_a_code_that_nobody_knows_yet() {
     let fake = Fake::new();
     fake.fail("cuInit", 0, 987_654);

@@ -13,12 +13,8 @@ impl Status {
     pub const NOT_FOUND: Self = Self(5);
     /// Memory, for the most part, has run out.
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
-    /// The system is in no state for this call.
-    pub const FAILED_PRECONDITION: Self = Self(9);
     /// The plugin cannot do this.
     pub const UNIMPLEMENTED: Self = Self(12);
-    /// The plugin broke a promise of its own.
-    pub const INTERNAL: Self = Self(13);
 
     pub(crate) const fn new(code: u32) -> Self {
         Self(code)

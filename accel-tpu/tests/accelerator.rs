@@ -146,7 +146,7 @@ fn blocks_go_where_they_belong() {
         return;
     };
     let four = accelerator(&plugin, 4);
-    let inputs: Vec<_> = (0..4_i32)
+    let mut blocks: Vec<_> = (0..4_i32)
         .map(|d| {
             with(
                 &four,
@@ -155,7 +155,7 @@ fn blocks_go_where_they_belong() {
             )
         })
         .collect();
-    let inputs: Vec<&PjrtBuffer> = inputs.iter().collect();
+    let inputs: Vec<&PjrtBuffer> = blocks.iter().collect();
     let mut gathered: Vec<_> = (0..4)
         .map(|device| with(&four, device, &[0_i32; 16]))
         .collect();
@@ -169,29 +169,12 @@ fn blocks_go_where_they_belong() {
             .iter()
             .all(|buffer| read::<i32>(&four, buffer) == all)
     );
-    let mut dealt: Vec<_> = (0..4)
-        .map(|device| with(&four, device, &[0_i32; 4]))
-        .collect();
-    four.all_to_all(&inputs, &mut dealt.iter_mut().collect::<Vec<_>>())
-        .unwrap();
-    assert_eq!(read::<i32>(&four, &dealt[2]), [2, 12, 22, 32]);
-    four.permute(
-        &[(0, 1), (1, 3)],
-        &inputs,
-        &mut dealt.iter_mut().collect::<Vec<_>>(),
-    )
-    .unwrap();
-    let moved: Vec<_> = dealt
-        .iter()
-        .map(|buffer| read::<i32>(&four, buffer)[0])
-        .collect();
-    assert_eq!(moved, [0, 0, 0, 10]);
-    four.broadcast(3, &mut dealt.iter_mut().collect::<Vec<_>>())
+    four.broadcast(3, &mut blocks.iter_mut().collect::<Vec<_>>())
         .unwrap();
     assert!(
-        dealt
+        blocks
             .iter()
-            .all(|buffer| read::<i32>(&four, buffer) == [10, 11, 12, 13])
+            .all(|buffer| read::<i32>(&four, buffer) == [30, 31, 32, 33])
     );
 }
 

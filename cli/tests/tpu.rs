@@ -15,10 +15,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use meshwork_testing::Need;
 use serde_json::Value;
 
-use wheel::Wheel;
+use wheel::LIBTPU;
 
 fn compile(libtpu: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_meshwork"));
@@ -102,10 +101,7 @@ fn who_is_ended_leaves_nobody_behind() {
 
 #[test]
 fn a_step_of_training_is_compiled_for_slices_that_are_not_there() {
-    let fetched = Wheel::LIBTPU.fetch(env!("CARGO_TARGET_TMPDIR"));
-    let Some(libtpu) = Need::Pjrt.or_skip(fetched) else {
-        return;
-    };
+    let Some(libtpu) = LIBTPU.file() else { return };
     let step = ["--program", "train-step", "--model", "tensor-parallel"];
     let output = meshwork(&libtpu, &[&["--topology", "v5e:2x4"], &step[..]].concat());
     let (said, complaint) = (
@@ -141,10 +137,7 @@ fn a_missing_plugin_is_named() {
 
 #[test]
 fn an_all_reduce_is_compiled_and_its_strategy_told() {
-    let fetched = Wheel::LIBTPU.fetch(env!("CARGO_TARGET_TMPDIR"));
-    let Some(libtpu) = Need::Pjrt.or_skip(fetched) else {
-        return;
-    };
+    let Some(libtpu) = LIBTPU.file() else { return };
     let args = [
         "--topology",
         "v5e:2x4",

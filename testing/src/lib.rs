@@ -1,6 +1,7 @@
 //! What tests of all packages share: skips that are heard, tests in a process of their own, and
 //! what they start: a browser, etcd, `ssh` with its server, two hosts, and Slurm; files of
-//! certificates, free addresses, ranks that are threads, and how often to draw.
+//! certificates, wheels of Python's package index, free addresses, ranks that are threads, and how
+//! often to draw.
 //!
 //! It knows nothing of what is tested. Some tests need what not every machine has, such as a GPU or
 //! Slurm. Where it is missing they skip, and `MESHWORK_REQUIRE` makes that a failure:
@@ -30,6 +31,7 @@ mod soak;
 #[cfg(unix)]
 mod ssh;
 mod threads;
+mod wheel;
 
 pub use addresses::{free_addresses, tf_config};
 pub use browser::Browser;
@@ -44,6 +46,7 @@ pub use soak::cases;
 #[cfg(unix)]
 pub use ssh::Ssh;
 pub use threads::in_threads;
+pub use wheel::Wheel;
 
 use std::env;
 use std::path::PathBuf;

@@ -182,8 +182,8 @@ impl Need {
             Self::Namespaces => "run as root, or allow user namespaces, with iproute2 installed",
             Self::Openssl => "install openssl",
             Self::Pjrt => {
-                "it takes pip for python3, or for the Python that MESHWORK_PYTHON names, and the \
-                 package index that pip asks"
+                "it takes Linux on x86-64, pip for python3, or for the Python that MESHWORK_PYTHON \
+                 names, and the package index that pip asks"
             }
             Self::Ray => {
                 "pip install ray, for python3 or for the Python that MESHWORK_PYTHON names"

@@ -7,7 +7,6 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use cudarc::nccl::sys::{self, ncclConfig_t, ncclDataType_t, ncclResult_t};
 
@@ -57,8 +56,6 @@ table! {
         ncclCommDestroy(_);
         ncclCommAbort(_);
         ncclCommGetAsyncError(_, _);
-        ncclCommSplit(_, _, _, _, _);
-        ncclCommShrink(_, _, _, _, _, _);
         ncclCommCount(_, _);
         ncclCommUserRank(_, _);
         ncclAllReduce(_, _, _, _, _, _, _);
@@ -66,10 +63,6 @@ table! {
         ncclAllGather(_, _, _, _, _, _);
         ncclReduceScatter(_, _, _, _, _, _, _);
         ncclBroadcast(_, _, _, _, _, _, _);
-        ncclSend(_, _, _, _, _, _);
-        ncclRecv(_, _, _, _, _, _);
-        ncclGroupStart();
-        ncclGroupEnd();
     } lacking {
         /// Asked about codes that no enum has.
         ncclGetErrorString(c_uint) -> *const c_char;
@@ -145,9 +138,6 @@ pub(crate) struct Comm {
     nccl: Arc<Collectives>,
     handle: Handle<sys::ncclComm>,
     stream: Arc<Stream>,
-    /// Where NCCL writes the handle of a child, some time after the call that asked for it: so it
-    /// stays until this communicator has ended, and with it whatever still writes.
-    birth: Box<AtomicPtr<sys::ncclComm>>,
 }
 
 impl Comm {
@@ -177,7 +167,6 @@ impl Comm {
             nccl,
             handle,
             stream,
-            birth: Box::default(),
         };
         joined?;
         Ok(comm)
@@ -218,51 +207,6 @@ impl Comm {
         Ok((number(rank), number(world)))
     }
 
-    /// Begins to split: ranks of one color are together, in the order of `key`; nowhere without
-    /// color. When [`is_ready`](Self::is_ready) says so, the part is [`born`](Self::born).
-    pub(crate) fn split(&self, color: Option<c_int>, key: c_int) -> Result<(), Failure> {
-        let mut config = not_blocking();
-        let _here = self.stream.gpu().enter()?;
-        let (color, born) = (color.unwrap_or(NO_COLOR), self.birth.as_ptr());
-        // SAFETY: the communicator lives, and what is written later lives as long; `config` is read
-        // before this returns.
-        unsafe {
-            call!(
-                self.nccl,
-                ncclCommSplit(self.handle.0, color, key, born, &raw mut config)
-            )
-        }
-    }
-
-    /// Begins to leave out ranks, whose work is ended first. When [`is_ready`](Self::is_ready) says
-    /// so, the rest is [`born`](Self::born).
-    pub(crate) fn shrink(&self, mut lost: Vec<c_int>) -> Result<(), Failure> {
-        let mut config = not_blocking();
-        let _here = self.stream.gpu().enter()?;
-        let count = c_int::try_from(lost.len()).expect("ranks, which are themselves `c_int`");
-        let ranks = lost.as_mut_ptr();
-        let (born, how) = (self.birth.as_ptr(), &raw mut config);
-        // SAFETY: the communicator lives, and what is written later lives as long; the ranks, of
-        // which there are so many, and `config` are read before this returns.
-        unsafe {
-            call!(
-                self.nccl,
-                ncclCommShrink(self.handle.0, ranks, count, born, how, SHRINK_ABORT)
-            )
-        }
-    }
-
-    /// The communicator that a split or shrink has made; `None` where there is none, or none yet.
-    pub(crate) fn born(&self) -> Option<Self> {
-        let handle = Handle(self.birth.swap(ptr::null_mut(), Ordering::Acquire));
-        (handle != Handle::NULL).then(|| Self {
-            nccl: self.nccl.clone(),
-            handle,
-            stream: self.stream.clone(),
-            birth: Box::default(),
-        })
-    }
-
     /// Begins to end in order: all ranks' work is done when [`is_ready`](Self::is_ready) says so.
     pub(crate) fn finalize(&self) -> Result<(), Failure> {
         let _here = self.stream.gpu().enter()?;
@@ -294,10 +238,6 @@ impl Drop for Comm {
     }
 }
 
-/// `NCCL_SPLIT_NOCOLOR`.
-const NO_COLOR: c_int = -1;
-/// `NCCL_SHRINK_ABORT`.
-const SHRINK_ABORT: c_int = 1;
 /// `NCCL_API_MAGIC`.
 const MAGIC: c_uint = 0xCAFE_BEEF;
 
@@ -313,9 +253,7 @@ pub(super) const CONFIG: [(&str, usize); 6] = [
 ];
 
 #[cfg(test)]
-pub(super) const NUMBERS: [(&str, c_uint); 4] = [
-    ("NCCL_SPLIT_NOCOLOR", NO_COLOR.cast_unsigned()),
-    ("NCCL_SHRINK_ABORT", SHRINK_ABORT.cast_unsigned()),
+pub(super) const NUMBERS: [(&str, c_uint); 2] = [
     ("NCCL_API_MAGIC", MAGIC),
     ("NCCL_CONFIG_UNDEF_INT", c_int::MIN.cast_unsigned()),
 ];

@@ -28,6 +28,12 @@ pub(crate) struct Module {
     functions: HashMap<Kernel, FunctionHandle>,
 }
 
+/// Which kernel, by how many threads.
+struct Launch {
+    kernel: Kernel,
+    grid: Grid,
+}
+
 impl Module {
     /// Loads what the compiler made of the source of [`Kernel`]s; each of them is there, or it is
     /// an error. The image is a cubin, or PTX that ends in 0.
@@ -90,13 +96,8 @@ impl Module {
         let (mut to, mut at) = (into.address(), from.address());
         let mut count = (into.bytes().min(from.bytes()) / size) as u64;
         let grid = Grid::of_packs(count, size, self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut to),
-            address_of(&mut at),
-            address_of(&mut count),
-        ];
-        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
-        in_order(into, &[from], launch)
+        let mut arguments = arguments![to, at, count];
+        self.launch_in_order(Launch { kernel, grid }, &mut arguments, into, &[from])
     }
 
     /// Replaces each element of all `targets` by the op of the elements of all `sources`. Streams
@@ -116,11 +117,7 @@ impl Module {
         let mut count = (bytes / size) as u64;
         let (mut to, mut at) = (Places::of(targets), Places::of(sources));
         let grid = Grid::of_elements(count, self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut to),
-            address_of(&mut at),
-            address_of(&mut count),
-        ];
+        let mut arguments = arguments![to, at, count];
         self.launch(kernel, grid, stream, &mut arguments)
     }
 
@@ -138,11 +135,7 @@ impl Module {
         let (mut at, mut by) = (values.address(), by);
         let mut count = (values.bytes() / size) as u64;
         let grid = Grid::of_elements(count, self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut at),
-            address_of(&mut by),
-            address_of(&mut count),
-        ];
+        let mut arguments = arguments![at, by, count];
         self.launch(kernel, grid, stream, &mut arguments)
     }
 
@@ -154,12 +147,22 @@ impl Module {
         let (mut at, mut bits) = (values.address(), bits);
         let mut count = (values.bytes() / size) as u64;
         let grid = Grid::of_elements(count, self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut at),
-            address_of(&mut bits),
-            address_of(&mut count),
-        ];
+        let mut arguments = arguments![at, bits, count];
         self.launch(kernel, grid, values.stream(), &mut arguments)
+    }
+
+    /// Launches a kernel by the stream of `into`, after and before the work of the streams of
+    /// `sources`.
+    fn launch_in_order(
+        &self,
+        Launch { kernel, grid }: Launch,
+        arguments: &mut [*mut c_void],
+        into: Part<'_>,
+        sources: &[Part<'_>],
+    ) -> Result<(), Failure> {
+        in_order(into, sources, || {
+            self.launch(kernel, grid, into.stream(), arguments)
+        })
     }
 
     fn launch(
@@ -229,6 +232,15 @@ impl Places {
         Self { count, address }
     }
 }
+
+/// The addresses of the values that a kernel takes, in the order of its parameters.
+macro_rules! arguments {
+    ($($value:ident),+ $(,)?) => {
+        [$($crate::sys::module::address_of(&mut $value)),+]
+    };
+}
+
+use arguments;
 
 fn address_of<T>(value: &mut T) -> *mut c_void {
     ptr::from_mut(value).cast()

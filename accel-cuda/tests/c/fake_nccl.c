@@ -26,18 +26,13 @@ enum { RANKS = 8 };
 struct clique {
     struct clique *next;
     char id[128];
-    int world, joined, aborted, arrived, turn, splits;
-    struct call { int what; uint64_t from, to; size_t count; unsigned type, op; int root, peer; void *stream; } calls[RANKS];
-    struct comm *members[RANKS];
-    int colors[RANKS], keys[RANKS];
-    struct clique *parts[RANKS];
-    int places[RANKS];
+    int world, joined, aborted, arrived, turn;
+    struct call { int what; uint64_t from, to; size_t count; unsigned type, op; int root; void *stream; } calls[RANKS];
 };
-/* A child is told to the parent's owner late, as NCCL does it: when the parent is ready again. */
-struct comm { struct clique *clique; int rank, turn, finalized, answers, shrunk; struct comm **birth, *child; };
+struct comm { struct clique *clique; int rank, turn, finalized, answers; };
 struct config { size_t size; unsigned magic, version; int blocking; };
 
-enum { ALL_REDUCE = 1, ALL_GATHER, REDUCE_SCATTER, BROADCAST, SEND, RECEIVE, SPLIT, REDUCE };
+enum { ALL_REDUCE = 1, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE = 8 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct clique *cliques;
@@ -89,7 +84,6 @@ static struct comm *member(struct clique *clique, int rank) {
     struct comm *comm = calloc(1, sizeof *comm);
     comm->clique = clique;
     comm->rank = rank;
-    clique->members[rank] = comm;
     clique->joined++;
     alive++;
     return comm;
@@ -140,8 +134,6 @@ static void perform(struct clique *c) {
         if (call->what == REDUCE_SCATTER && r == 0) reduce_all(c, whole, call->count * c->world);
         if (call->what == ALL_GATHER) memcpy(whole + r * bytes, (void *)call->from, bytes);
         if (call->what == BROADCAST && r == call->root) memcpy(whole, (void *)call->from, bytes);
-        if (call->what == RECEIVE || call->what == (SEND | RECEIVE << 4))
-            memcpy((void *)call->to, (void *)c->calls[call->root].from, call->count);
     }
     for (int r = 0; r < c->world; ++r) {
         struct call *call = &c->calls[r];
@@ -152,26 +144,6 @@ static void perform(struct clique *c) {
         if (call->what == REDUCE_SCATTER) memcpy((void *)call->to, whole + block * bytes, bytes);
     }
     free(whole);
-}
-
-static void split_all(struct clique *c) {
-    for (int r = 0; r < c->world; ++r) {
-        if (c->colors[r] < 0 || c->parts[r]) continue;
-        char id[128] = {0};
-        snprintf(id, 128, "%.100s/%d.%d", c->id, c->splits, c->colors[r]);
-        int world = 0;
-        for (int s = 0; s < c->world; ++s) world += c->colors[s] == c->colors[r];
-        struct clique *part = clique_of(id, world);
-        for (int s = 0; s < c->world; ++s) {
-            if (c->colors[s] != c->colors[r]) continue;
-            c->parts[s] = part;
-            c->places[s] = 0;
-            for (int t = 0; t < c->world; ++t)
-                if (c->colors[t] == c->colors[s] && (c->keys[t] < c->keys[s] || (c->keys[t] == c->keys[s] && t < s)))
-                    c->places[s]++;
-        }
-    }
-    c->splits++;
 }
 
 /* Takes a call in; the last rank of the clique lets it happen. */
@@ -187,7 +159,8 @@ static int take(struct comm *comm, struct call call) {
     comm->turn++;
     comm->answers = 2;
     if (++c->arrived == c->world) {
-        if (call.what == SPLIT) split_all(c); else { perform(c); performed++; }
+        perform(c);
+        performed++;
         c->arrived = 0;
         c->turn++;
     }
@@ -195,22 +168,11 @@ static int take(struct comm *comm, struct call call) {
     return IN_PROGRESS;
 }
 
-/* What a split that all ranks have called made for this one. */
-static struct comm *part_of(struct comm *comm) {
-    struct clique *part = comm->clique->parts[comm->rank];
-    return part ? member(part, comm->clique->places[comm->rank]) : NULL;
-}
-
 int ncclCommGetAsyncError(struct comm *comm, unsigned *state) {
     pthread_mutex_lock(&lock);
     struct clique *c = comm->clique;
     int waits = c->joined < c->world || c->turn < comm->turn || comm->answers-- > 0;
-    *state = c->aborted && !comm->shrunk && !fake_quiet ? REMOTE : waits && !comm->shrunk ? IN_PROGRESS : OK;
-    if (*state == OK && comm->birth) {
-        *comm->birth = comm->child ? comm->child : part_of(comm);
-        comm->birth = NULL;
-        comm->child = NULL;
-    }
+    *state = c->aborted && !fake_quiet ? REMOTE : waits ? IN_PROGRESS : OK;
     pthread_mutex_unlock(&lock);
     return OK;
 }
@@ -235,73 +197,18 @@ int ncclCommAbort(struct comm *comm) {
     return OK;
 }
 
-int ncclCommSplit(struct comm *comm, int color, int key, struct comm **part, struct config *config) {
-    if (config->magic != 0xcafebeef || config->blocking) return INVALID_ARGUMENT;
-    struct clique *c = comm->clique;
-    pthread_mutex_lock(&lock);
-    c->colors[comm->rank] = color;
-    c->keys[comm->rank] = key;
-    c->parts[comm->rank] = NULL;
-    pthread_mutex_unlock(&lock);
-    *part = NULL;
-    comm->birth = part;
-    return take(comm, (struct call){.what = SPLIT});
-}
-int ncclCommShrink(struct comm *comm, int *lost, int count, struct comm **rest, struct config *config, int flags) {
-    if (config->magic != 0xcafebeef || config->blocking || flags != 1) return INVALID_ARGUMENT;
-    char id[128] = {0};
-    int rank = comm->rank;
-    for (int i = 0; i < count; ++i) rank -= lost[i] < comm->rank;
-    pthread_mutex_lock(&lock);
-    snprintf(id, 128, "%.100s-%d", comm->clique->id, count);
-    *rest = NULL;
-    comm->birth = rest;
-    comm->child = member(clique_of(id, comm->clique->world - count), rank);
-    comm->shrunk = 1;
-    pthread_mutex_unlock(&lock);
-    return IN_PROGRESS;
-}
-
 int ncclAllReduce(uint64_t from, uint64_t to, size_t count, unsigned type, unsigned op, struct comm *comm, void *stream) {
-    return take(comm, (struct call){ALL_REDUCE, from, to, count, type, op, 0, 0, stream});
+    return take(comm, (struct call){ALL_REDUCE, from, to, count, type, op, 0, stream});
 }
 int ncclReduce(uint64_t from, uint64_t to, size_t count, unsigned type, unsigned op, int root, struct comm *comm, void *stream) {
-    return take(comm, (struct call){REDUCE, from, to, count, type, op, root, 0, stream});
+    return take(comm, (struct call){REDUCE, from, to, count, type, op, root, stream});
 }
 int ncclAllGather(uint64_t from, uint64_t to, size_t count, unsigned type, struct comm *comm, void *stream) {
-    return take(comm, (struct call){ALL_GATHER, from, to, count, type, 0, 0, 0, stream});
+    return take(comm, (struct call){ALL_GATHER, from, to, count, type, 0, 0, stream});
 }
 int ncclReduceScatter(uint64_t from, uint64_t to, size_t count, unsigned type, unsigned op, struct comm *comm, void *stream) {
-    return take(comm, (struct call){REDUCE_SCATTER, from, to, count, type, op, 0, 0, stream});
+    return take(comm, (struct call){REDUCE_SCATTER, from, to, count, type, op, 0, stream});
 }
 int ncclBroadcast(uint64_t from, uint64_t to, size_t count, unsigned type, int root, struct comm *comm, void *stream) {
-    return take(comm, (struct call){BROADCAST, from, to, count, type, 0, root, 0, stream});
-}
-
-/* Sends and receives of one group are one call. */
-static __thread struct call grouped;
-static __thread struct comm *grouping;
-int ncclGroupStart(void) { memset(&grouped, 0, sizeof grouped); grouping = NULL; return OK; }
-int ncclSend(uint64_t from, size_t count, unsigned type, int to, struct comm *comm, void *stream) {
-    grouped.what |= SEND;
-    grouped.from = from;
-    grouped.count = count * size_of(type);
-    grouped.peer = to;
-    grouped.stream = stream;
-    grouping = comm;
-    return OK;
-}
-int ncclRecv(uint64_t to, size_t count, unsigned type, int from, struct comm *comm, void *stream) {
-    grouped.what = grouped.what ? SEND | RECEIVE << 4 : RECEIVE;
-    grouped.to = to;
-    grouped.count = count * size_of(type);
-    grouped.root = from;
-    grouped.stream = stream;
-    grouping = comm;
-    return OK;
-}
-int ncclGroupEnd(void) {
-    if (!grouping) return OK;
-    grouped.type = 1;
-    return take(grouping, grouped);
+    return take(comm, (struct call){BROADCAST, from, to, count, type, 0, root, stream});
 }

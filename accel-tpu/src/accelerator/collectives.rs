@@ -85,58 +85,6 @@ impl NativeCollectives for PjrtAccelerator {
 }
 
 impl PjrtAccelerator {
-    /// Deals blocks out: block `i` of input `j` becomes block `j` of output `i`.
-    ///
-    /// # Shapes
-    /// Input and output at one place are on one device. All have one length, a multiple of their
-    /// number.
-    ///
-    /// # Errors
-    /// [`Error::CountMismatch`], [`Error::DeviceMismatch`], [`Error::DeviceRepeated`],
-    /// [`Error::ElementMismatch`], [`Error::LengthMismatch`], [`Error::DeviceFailed`].
-    pub fn all_to_all(
-        &self,
-        inputs: &[&PjrtBuffer],
-        outputs: &mut [&mut PjrtBuffer],
-    ) -> Result<(), Error> {
-        let shape = of_one_shape(inputs, outputs)?;
-        let (left, places) = (shape.len(), inputs.len().max(1));
-        if !left.is_multiple_of(places) {
-            // No length of the outputs would do; the nearest that would is named.
-            let right = left / places * places;
-            return Err(Error::LengthMismatch { left, right });
-        }
-        let Some(vector) = vector(shape) else {
-            return Ok(());
-        };
-        let results = self.together(Collective::AllToAll(vector), inputs)?;
-        store(results, outputs);
-        Ok(())
-    }
-
-    /// Makes each first's input its second's output, by places; an output that is no second becomes
-    /// zero.
-    ///
-    /// # Shapes
-    /// Those of [`all_to_all`](Self::all_to_all), of any length.
-    ///
-    /// # Errors
-    /// Those of [`all_to_all`](Self::all_to_all); [`Error::DeviceFailed`] also when a place is no
-    /// input, or stands twice on one side.
-    pub fn permute(
-        &self,
-        pairs: &[(usize, usize)],
-        inputs: &[&PjrtBuffer],
-        outputs: &mut [&mut PjrtBuffer],
-    ) -> Result<(), Error> {
-        let Some(vector) = vector(of_one_shape(inputs, outputs)?) else {
-            return Ok(());
-        };
-        let results = self.together(Collective::Permute(vector, pairs.to_vec()), inputs)?;
-        store(results, outputs);
-        Ok(())
-    }
-
     /// Makes means of sums, one for each of the outputs, to which as many devices have contributed.
     fn finish(
         &self,
@@ -238,11 +186,4 @@ fn supported(op: ReduceOp, buffers: &[&PjrtBuffer]) -> Result<(), Error> {
 fn vector(shape: BufferShape) -> Option<Vector> {
     let (element, len) = (shape.element(), shape.len());
     (!shape.is_empty()).then_some(Vector { element, len })
-}
-
-/// The one shape of all inputs and outputs.
-fn of_one_shape(inputs: &[&PjrtBuffer], outputs: &[&mut PjrtBuffer]) -> Result<BufferShape, Error> {
-    let (input, output) = BufferShape::of_pairs(inputs, outputs)?;
-    output.times(1, input)?;
-    Ok(input)
 }

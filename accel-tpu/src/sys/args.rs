@@ -89,8 +89,6 @@ functions! {
     PJRT_Executable_Serialize(PJRT_Executable_Serialize_Args, PJRT_Executable_Serialize_Args_STRUCT_SIZE);
     PJRT_Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args, PJRT_Executable_DeserializeAndLoad_Args_STRUCT_SIZE);
     PJRT_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Args, PJRT_Executable_GetCompiledMemoryStats_Args_STRUCT_SIZE);
-    PJRT_Executable_Fingerprint(PJRT_Executable_Fingerprint_Args, PJRT_Executable_Fingerprint_Args_STRUCT_SIZE);
-    PJRT_Executable_GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args, PJRT_Executable_GetCostAnalysis_Args_STRUCT_SIZE);
     PJRT_LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args, PJRT_LoadedExecutable_Destroy_Args_STRUCT_SIZE);
     PJRT_LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args, PJRT_LoadedExecutable_GetExecutable_Args_STRUCT_SIZE);
     PJRT_LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_AddressableDevices_Args, PJRT_LoadedExecutable_AddressableDevices_Args_STRUCT_SIZE);
@@ -98,7 +96,6 @@ functions! {
     PJRT_Buffer_Destroy(PJRT_Buffer_Destroy_Args, PJRT_Buffer_Destroy_Args_STRUCT_SIZE);
     PJRT_Buffer_ElementType(PJRT_Buffer_ElementType_Args, PJRT_Buffer_ElementType_Args_STRUCT_SIZE);
     PJRT_Buffer_Dimensions(PJRT_Buffer_Dimensions_Args, PJRT_Buffer_Dimensions_Args_STRUCT_SIZE);
-    PJRT_Buffer_OnDeviceSizeInBytes(PJRT_Buffer_OnDeviceSizeInBytes_Args, PJRT_Buffer_OnDeviceSizeInBytes_Args_STRUCT_SIZE);
     PJRT_Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args, PJRT_Buffer_CopyToDevice_Args_STRUCT_SIZE);
     PJRT_Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args, PJRT_Buffer_ToHostBuffer_Args_STRUCT_SIZE);
     PJRT_Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args, PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE);

@@ -91,20 +91,6 @@ impl Buffer {
             .collect())
     }
 
-    /// The bytes that it takes on its device, padding included.
-    ///
-    /// # Errors
-    /// [`Error::Plugin`].
-    pub fn bytes_on_device(&self) -> Result<usize, Error> {
-        let mut args = PJRT_Buffer_OnDeviceSizeInBytes_Args {
-            buffer: self.raw(),
-            ..Args::new()
-        };
-        // SAFETY: the buffer is alive.
-        unsafe { self.client.plugin().call(&mut args) }?;
-        Ok(args.on_device_size_in_bytes)
-    }
-
     /// Tells when its elements are there, or why they never will be.
     ///
     /// # Errors

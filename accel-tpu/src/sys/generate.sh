@@ -12,9 +12,9 @@ Event_(Destroy|IsReady|Error|Await|OnReady)
 Client_(Create|Destroy|PlatformName|PlatformVersion|ProcessIndex|AddressableDevices|Compile|BufferFromHostBuffer|TopologyDescription)
 DeviceDescription_(Id|ProcessIndex|Attributes|Kind|ToString)
 Device_(GetDescription|LocalHardwareId|MemoryStats)
-Executable_(Destroy|Name|NumReplicas|NumPartitions|NumOutputs|OptimizedProgram|Serialize|DeserializeAndLoad|GetCompiledMemoryStats|Fingerprint|GetCostAnalysis)
+Executable_(Destroy|Name|NumReplicas|NumPartitions|NumOutputs|OptimizedProgram|Serialize|DeserializeAndLoad|GetCompiledMemoryStats)
 LoadedExecutable_(Destroy|GetExecutable|AddressableDevices|Execute)
-Buffer_(Destroy|ElementType|Dimensions|OnDeviceSizeInBytes|CopyToDevice|ToHostBuffer|ReadyEvent)
+Buffer_(Destroy|ElementType|Dimensions|CopyToDevice|ToHostBuffer|ReadyEvent)
 TopologyDescription_(Create|Destroy|PlatformName|PlatformVersion|GetDeviceDescriptions|Attributes)
 Compile'
 used="^PJRT_($(tr '\n' '|' <<<"$used" | sed 's/|$//'))\$"

@@ -20,6 +20,7 @@ pub type PJRT_Memory_DebugString = Unused;
 pub type PJRT_Memory_ToString = Unused;
 pub type PJRT_Memory_AddressableByDevices = Unused;
 pub type PJRT_Executable_SizeOfGeneratedCodeInBytes = Unused;
+pub type PJRT_Executable_GetCostAnalysis = Unused;
 pub type PJRT_Executable_OutputMemoryKinds = Unused;
 pub type PJRT_LoadedExecutable_Delete = Unused;
 pub type PJRT_LoadedExecutable_IsDeleted = Unused;
@@ -27,6 +28,7 @@ pub type PJRT_LoadedExecutable_Fingerprint = Unused;
 pub type PJRT_Buffer_UnpaddedDimensions = Unused;
 pub type PJRT_Buffer_DynamicDimensionIndices = Unused;
 pub type PJRT_Buffer_GetMemoryLayout = Unused;
+pub type PJRT_Buffer_OnDeviceSizeInBytes = Unused;
 pub type PJRT_Buffer_Device = Unused;
 pub type PJRT_Buffer_Memory = Unused;
 pub type PJRT_Buffer_Delete = Unused;
@@ -46,6 +48,7 @@ pub type PJRT_Executable_OutputElementTypes = Unused;
 pub type PJRT_Executable_OutputDimensions = Unused;
 pub type PJRT_Buffer_CopyToMemory = Unused;
 pub type PJRT_Client_CreateViewOfDeviceBuffer = Unused;
+pub type PJRT_Executable_Fingerprint = Unused;
 pub type PJRT_Memory_Kind_Id = Unused;
 pub type PJRT_ExecuteContext_Create = Unused;
 pub type PJRT_ExecuteContext_Destroy = Unused;
@@ -953,32 +956,6 @@ pub type PJRT_Executable_NumOutputs = ::core::option::Option<
 >;
 #[repr(C)]
 #[derive(Copy, Clone)]
-pub struct PJRT_Executable_Fingerprint_Args {
-    pub struct_size: usize,
-    pub extension_start: *mut PJRT_Extension_Base,
-    pub executable: *mut PJRT_Executable,
-    pub executable_fingerprint: *const ::core::ffi::c_char,
-    pub executable_fingerprint_size: usize,
-}
-pub const PJRT_Executable_Fingerprint_Args_STRUCT_SIZE: usize = 40;
-pub type PJRT_Executable_Fingerprint = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Executable_Fingerprint_Args) -> *mut PJRT_Error,
->;
-#[repr(C)]
-#[derive(Copy, Clone)]
-pub struct PJRT_Executable_GetCostAnalysis_Args {
-    pub struct_size: usize,
-    pub extension_start: *mut PJRT_Extension_Base,
-    pub executable: *mut PJRT_Executable,
-    pub num_properties: usize,
-    pub properties: *const PJRT_NamedValue,
-}
-pub const PJRT_Executable_GetCostAnalysis_Args_STRUCT_SIZE: usize = 40;
-pub type PJRT_Executable_GetCostAnalysis = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Executable_GetCostAnalysis_Args) -> *mut PJRT_Error,
->;
-#[repr(C)]
-#[derive(Copy, Clone)]
 pub struct PJRT_Executable_GetCompiledMemoryStats_Args {
     pub struct_size: usize,
     pub extension_start: *mut PJRT_Extension_Base,
@@ -1086,18 +1063,6 @@ pub struct PJRT_Buffer_ToHostBuffer_Args {
 pub const PJRT_Buffer_ToHostBuffer_Args_STRUCT_SIZE: usize = 56;
 pub type PJRT_Buffer_ToHostBuffer = ::core::option::Option<
     unsafe extern "C" fn(args: *mut PJRT_Buffer_ToHostBuffer_Args) -> *mut PJRT_Error,
->;
-#[repr(C)]
-#[derive(Copy, Clone)]
-pub struct PJRT_Buffer_OnDeviceSizeInBytes_Args {
-    pub struct_size: usize,
-    pub extension_start: *mut PJRT_Extension_Base,
-    pub buffer: *mut PJRT_Buffer,
-    pub on_device_size_in_bytes: usize,
-}
-pub const PJRT_Buffer_OnDeviceSizeInBytes_Args_STRUCT_SIZE: usize = 32;
-pub type PJRT_Buffer_OnDeviceSizeInBytes = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Buffer_OnDeviceSizeInBytes_Args) -> *mut PJRT_Error,
 >;
 #[repr(C)]
 #[derive(Copy, Clone)]

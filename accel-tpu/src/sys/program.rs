@@ -9,8 +9,8 @@ use super::args::Args;
 use super::handle::Handle;
 use super::pjrt::*;
 use super::read;
+use crate::Error;
 use crate::hlo::OptimizedProgram;
-use crate::{Attributes, Error};
 
 /// A compiled program.
 #[derive(Debug)]
@@ -130,41 +130,6 @@ impl PjrtProgram {
             aliased: args.alias_size_in_bytes,
             temporary: args.temp_size_in_bytes,
             peak: args.peak_memory_in_bytes,
-        })
-    }
-
-    /// The compiler's cost analysis, by its own names, such as `flops`.
-    ///
-    /// # Errors
-    /// [`Error::Plugin`] from plugins that do not report it.
-    pub fn costs(&self) -> Result<Attributes, Error> {
-        let mut args = PJRT_Executable_GetCostAnalysis_Args {
-            executable: self.0.raw(),
-            ..Args::new()
-        };
-        // SAFETY: the program is alive.
-        unsafe { self.0.plugin().call(&mut args) }?;
-        // SAFETY: the values live as long as the program.
-        Ok(unsafe { read::attributes(args.properties, args.num_properties) })
-    }
-
-    /// Equal for programs that were compiled from the same by the same compiler.
-    ///
-    /// # Errors
-    /// [`Error::NotSupported`], [`Error::Plugin`] from plugins that do not report it.
-    pub fn fingerprint(&self) -> Result<String, Error> {
-        let mut args = PJRT_Executable_Fingerprint_Args {
-            executable: self.0.raw(),
-            ..Args::new()
-        };
-        // SAFETY: the program is alive.
-        unsafe { self.0.plugin().call(&mut args) }?;
-        // SAFETY: the text lives as long as the program.
-        Ok(unsafe {
-            read::text(
-                args.executable_fingerprint,
-                args.executable_fingerprint_size,
-            )
         })
     }
 

@@ -7,9 +7,6 @@ mod wheel;
 use std::path::PathBuf;
 
 use meshwork_accel_tpu::{AttributeValue, PjrtAccelerator, PjrtClient, Plugin};
-use meshwork_testing::Need;
-
-use wheel::Wheel;
 
 /// The plugin for the CPU; `None` after a skip is said, where it cannot be had.
 #[track_caller]
@@ -30,16 +27,11 @@ pub(crate) fn accelerator(plugin: &Plugin, devices: i64) -> PjrtAccelerator {
 /// Its file; as above.
 #[track_caller]
 pub(crate) fn cpu_file() -> Option<PathBuf> {
-    fetch(Wheel::CPU)
+    wheel::CPU.file()
 }
 
 /// The file of libtpu; as above.
 #[track_caller]
 pub(crate) fn libtpu() -> Option<PathBuf> {
-    fetch(Wheel::LIBTPU)
-}
-
-#[track_caller]
-fn fetch(wheel: Wheel) -> Option<PathBuf> {
-    Need::Pjrt.or_skip(wheel.fetch(env!("CARGO_TARGET_TMPDIR")))
+    wheel::LIBTPU.file()
 }

@@ -107,36 +107,6 @@ impl Comm {
         }
     }
 
-    /// Sends to one rank what another sends here, at once: what is `None` is left out.
-    pub(crate) fn exchange(
-        &self,
-        sent: Option<(Part<'_>, c_int)>,
-        received: Option<(Part<'_>, c_int)>,
-    ) -> Result<(), Failure> {
-        let _here = self.stream.gpu().enter()?;
-        // SAFETY: ended below, whatever happens in between.
-        unsafe { call!(self.nccl, ncclGroupStart()) }?;
-        let sent = sent.map_or(Ok(()), |(from, to)| self.send(from, to));
-        let received = received.map_or(Ok(()), |(to, from)| self.receive(to, from));
-        // SAFETY: it was started above, by this thread.
-        let ended = unsafe { call!(self.nccl, ncclGroupEnd()) };
-        sent.and(received).and(ended)
-    }
-
-    fn send(&self, from: Part<'_>, to: c_int) -> Result<(), Failure> {
-        let (comm, stream) = self.handles();
-        let (at, count) = (from.pointer(), from.bytes());
-        // SAFETY: so many bytes are there, and are freed only after the stream's work.
-        unsafe { call!(self.nccl, ncclSend(at, count, BYTES, to, comm, stream)) }
-    }
-
-    fn receive(&self, to: Part<'_>, from: c_int) -> Result<(), Failure> {
-        let (comm, stream) = self.handles();
-        let (at, count) = (to.pointer(), to.bytes());
-        // SAFETY: so many bytes are there, and are freed only after the stream's work.
-        unsafe { call!(self.nccl, ncclRecv(at, count, BYTES, from, comm, stream)) }
-    }
-
     fn handles(&self) -> (*mut ncclComm, *mut CUstream_st) {
         (self.handle.0, self.stream.handle.0.cast())
     }

@@ -4,10 +4,10 @@
 use meshwork_accel::{ElementType, ReduceOp};
 
 use super::tensors::{AlongSizes, fits};
-use super::{Module, address_of};
+use super::{Launch, Module, arguments};
 use crate::error::Failure;
 use crate::kernels::{Grid, Kernel, Pass, Scan, Width};
-use crate::sys::memory::{Part, in_order};
+use crate::sys::memory::Part;
 
 impl Module {
     /// Replaces each element of `into` by the same of `from`, as one of another type.
@@ -23,15 +23,8 @@ impl Module {
         let (mut to, mut at) = (into.address(), from.address());
         let (mut result, mut source) = (result as u32, source as u32);
         let grid = Grid::of_elements(count, self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut to),
-            address_of(&mut at),
-            address_of(&mut result),
-            address_of(&mut source),
-            address_of(&mut count),
-        ];
-        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
-        in_order(into, &[from], launch)
+        let mut arguments = arguments![to, at, result, source, count];
+        self.launch_in_order(Launch { kernel, grid }, &mut arguments, into, &[from])
     }
 
     /// Replaces `into` by the elements at `indices`, numbers of 64 bits, along the middle axis of
@@ -56,15 +49,13 @@ impl Module {
         };
         let mut count = rows.saturating_mul(chosen) as u64;
         let grid = Grid::of_elements(count, self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut to),
-            address_of(&mut at),
-            address_of(&mut by),
-            address_of(&mut sizes),
-            address_of(&mut count),
-        ];
-        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
-        in_order(into, &[from, indices], launch)
+        let mut arguments = arguments![to, at, by, sizes, count];
+        self.launch_in_order(
+            Launch { kernel, grid },
+            &mut arguments,
+            into,
+            &[from, indices],
+        )
     }
 
     /// Replaces `into` by a row for each of `indices`, numbers of 64 bits.
@@ -81,16 +72,8 @@ impl Module {
         let (mut to, mut at) = (into.address(), indices.address());
         let (mut first, mut classes, mut one) = (first as u64, count.div_ceil(rows), bits);
         let grid = Grid::of_elements(count, self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut to),
-            address_of(&mut at),
-            address_of(&mut first),
-            address_of(&mut classes),
-            address_of(&mut one),
-            address_of(&mut count),
-        ];
-        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
-        in_order(into, &[indices], launch)
+        let mut arguments = arguments![to, at, first, classes, one, count];
+        self.launch_in_order(Launch { kernel, grid }, &mut arguments, into, &[indices])
     }
 
     /// Replaces each element of `into` by the same of `yes` where that of `holds`, a truth value,
@@ -110,15 +93,13 @@ impl Module {
         let (mut to, mut by) = (into.address(), holds.address());
         let (mut one, mut other) = (yes.address(), no.address());
         let grid = Grid::of_elements(count, self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut to),
-            address_of(&mut by),
-            address_of(&mut one),
-            address_of(&mut other),
-            address_of(&mut count),
-        ];
-        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
-        in_order(into, &[holds, yes, no], launch)
+        let mut arguments = arguments![to, by, one, other, count];
+        self.launch_in_order(
+            Launch { kernel, grid },
+            &mut arguments,
+            into,
+            &[holds, yes, no],
+        )
     }
 
     /// Replaces each element of `into` by the op of the same of `from` and all before it along the
@@ -138,13 +119,8 @@ impl Module {
         }
         let (mut to, mut at) = (into.address(), from.address());
         let grid = Grid::of_blocks(scan.blocks(), self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut to),
-            address_of(&mut at),
-            address_of(&mut scan),
-        ];
-        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
-        in_order(into, &[from], launch)
+        let mut arguments = arguments![to, at, scan];
+        self.launch_in_order(Launch { kernel, grid }, &mut arguments, into, &[from])
     }
 }
 
@@ -169,15 +145,8 @@ impl Module {
         }
         let (mut len, mut sizes) = (lines.len, AlongSizes::of(pass));
         let grid = Grid::of_blocks(pass.blocks(), self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut to),
-            address_of(&mut at),
-            address_of(&mut by),
-            address_of(&mut len),
-            address_of(&mut sizes),
-        ];
-        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
-        in_order(into, &sources, launch)
+        let mut arguments = arguments![to, at, by, len, sizes];
+        self.launch_in_order(Launch { kernel, grid }, &mut arguments, into, &sources)
     }
 }
 

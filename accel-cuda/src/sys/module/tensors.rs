@@ -3,10 +3,10 @@
 
 use meshwork_accel::{ElementType, Pairwise, Pointwise, ProductShape};
 
-use super::{Module, address_of};
+use super::{Launch, Module, address_of, arguments};
 use crate::error::Failure;
 use crate::kernels::{Axes, Grid, Kernel, MOST_AXES, Pass, TILE, Width, computed_in};
-use crate::sys::memory::{Operands, Part, in_order};
+use crate::sys::memory::{Operands, Part};
 
 impl Module {
     /// Replaces each element by the op of it.
@@ -18,7 +18,7 @@ impl Module {
     ) -> Result<(), Failure> {
         let (mut at, mut count) = (values.address(), (values.bytes() / element.size()) as u64);
         let grid = Grid::of_packs(count, element.size(), self.multiprocessors);
-        let mut arguments = [address_of(&mut at), address_of(&mut count)];
+        let mut arguments = arguments![at, count];
         let kernel = Kernel::Pointwise(op, element);
         self.launch(kernel, grid, values.stream(), &mut arguments)
     }
@@ -33,11 +33,7 @@ impl Module {
         let (mut at, mut by) = (values.address(), by);
         let mut count = (values.bytes() / element.size()) as u64;
         let grid = Grid::of_elements(count, self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut at),
-            address_of(&mut by),
-            address_of(&mut count),
-        ];
+        let mut arguments = arguments![at, by, count];
         let kernel = Kernel::Scale(element);
         self.launch(kernel, grid, values.stream(), &mut arguments)
     }
@@ -53,14 +49,9 @@ impl Module {
         let (mut to, mut at) = (into.address(), by.address());
         let mut count = (into.bytes().min(by.bytes()) / element.size()) as u64;
         let grid = Grid::of_packs(count, element.size(), self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut to),
-            address_of(&mut at),
-            address_of(&mut count),
-        ];
+        let mut arguments = arguments![to, at, count];
         let kernel = Kernel::Pairwise(op, element);
-        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
-        in_order(into, &[by], launch)
+        self.launch_in_order(Launch { kernel, grid }, &mut arguments, into, &[by])
     }
 
     /// Copies elements of `from`, from its first byte on, to places of `into`.
@@ -96,8 +87,7 @@ impl Module {
             address_of(&mut walked),
             number,
         ];
-        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
-        in_order(into, &[from], launch)
+        self.launch_in_order(Launch { kernel, grid }, &mut arguments, into, &[from])
     }
 
     /// Makes elements along an axis one.
@@ -123,13 +113,8 @@ impl Module {
             ..AlongSizes::of(pass)
         };
         let grid = Grid::of_blocks(pass.blocks(), self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut to),
-            address_of(&mut at),
-            address_of(&mut sizes),
-        ];
-        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
-        in_order(into, &[from], launch)
+        let mut arguments = arguments![to, at, sizes];
+        self.launch_in_order(Launch { kernel, grid }, &mut arguments, into, &[from])
     }
 
     /// Replaces `into` by products of matrices, row after row.
@@ -157,14 +142,13 @@ impl Module {
         };
         let tiles = sizes.depth * sizes.rows.div_ceil(TILE) * sizes.columns.div_ceil(TILE);
         let grid = Grid::of_blocks(tiles, self.multiprocessors);
-        let mut arguments = [
-            address_of(&mut to),
-            address_of(&mut one),
-            address_of(&mut other),
-            address_of(&mut sizes),
-        ];
-        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
-        in_order(into, &[left, right], launch)
+        let mut arguments = arguments![to, one, other, sizes];
+        self.launch_in_order(
+            Launch { kernel, grid },
+            &mut arguments,
+            into,
+            &[left, right],
+        )
     }
 }
 
