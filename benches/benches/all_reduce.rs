@@ -10,7 +10,6 @@ mod lock_step;
 mod raw_quic;
 
 use std::hint::black_box;
-use std::net::UdpSocket;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use meshwork_accel_cpu::CpuAccelerator;
 use meshwork_collectives::{
     Communication, Group, GroupConfig, JobSecret, Rank, ReduceOp, Transport,
 };
+use meshwork_testing::free_addresses;
 
 use lock_step::{LockStep, Span};
 
@@ -107,7 +107,7 @@ fn local(world: u32, serve: Serve) -> LockStep<Order> {
 
 fn over_quic(world: u32, serve: Serve) -> LockStep<Order> {
     let secret = JobSecret::generate().expect("the system has randomness");
-    let members = free_addresses(world);
+    let members = free_addresses(world as usize);
     let joining: Vec<_> = Rank::all(world)
         .map(|rank| GroupConfig::new(members.clone(), rank, secret.clone()))
         .map(|config| config.expect("the rank is one of the members"))
@@ -120,16 +120,6 @@ fn over_quic(world: u32, serve: Serve) -> LockStep<Order> {
         .map(|rank| rank.join().expect("joining returns its errors"))
         .map(|group| group.expect("the members are on this machine"));
     LockStep::start(groups.collect(), serve)
-}
-
-/// Addresses of loopback that were free a moment ago, all different.
-fn free_addresses(world: u32) -> Vec<String> {
-    let sockets: Vec<_> = (0..world)
-        .map(|_| UdpSocket::bind("127.0.0.1:0").expect("loopback has a free port"))
-        .collect();
-    let address = |socket: &UdpSocket| socket.local_addr().map(|address| address.to_string());
-    let addresses: Result<_, _> = sockets.iter().map(address).collect();
-    addresses.expect("bound sockets have addresses")
 }
 
 /// One rank with buffers in host memory.

@@ -274,7 +274,7 @@ impl Launch {
     /// Shows the lines of so many workers, from rank 0 on, and drops those of the others.
     ///
     /// Without it all are shown, until a worker fails: what follows is shown of that one and of 8
-    /// others, and of the rest [counted](Failure::hidden_lines).
+    /// others, and of the rest counted in the [outcome](Outcome).
     #[must_use]
     pub fn ranks_shown(mut self, ranks: usize) -> Self {
         self.ranks_shown = Some(ranks);

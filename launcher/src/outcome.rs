@@ -83,12 +83,6 @@ impl Failure {
     pub fn last_words(&self) -> Option<&str> {
         self.last_words.as_deref()
     }
-
-    /// Lines that survivors have written and that were not shown, as there were too many survivors.
-    #[must_use]
-    pub fn hidden_lines(&self) -> usize {
-        self.hidden
-    }
 }
 
 impl Display for Failure {

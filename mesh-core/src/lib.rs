@@ -38,7 +38,7 @@
 //! |---|---|
 //! | [`Mesh::new`], [`Mesh::builder`] | a mesh of named dimensions, with ids and devices |
 //! | [`Mesh::coords`], [`Mesh::rank_of`] | where a rank is, and who is there |
-//! | [`Mesh::group_of`], [`Mesh::groups_along`] | ranks that differ along some dimensions only |
+//! | [`Mesh::group_of`], [`Mesh::group_along`] | ranks that differ along some dimensions only |
 //! | [`Mesh::submesh`], [`Submesh::to_mesh`] | a part of a mesh |
 //! | [`CreateMesh`] | the mesh of the devices that processes have |
 //! | [`AnyMesh`] | the text form, TensorFlow's |
@@ -94,7 +94,7 @@ pub use devices::Devices;
 pub use error::Error;
 pub use ids::DeviceIds;
 pub use mesh::{Coords, Mesh, MeshBuilder, MeshDim};
-pub use mesh_group::{DeviceGroups, MeshGroup};
+pub use mesh_group::MeshGroup;
 pub use name::DimName;
 pub use rank::{MAX_MESH_SIZE, MeshRank};
 pub use submesh::Submesh;

@@ -1,15 +1,11 @@
-use std::iter::FusedIterator;
-use std::ops::Range;
-
-use smallvec::SmallVec;
-
 use crate::MeshRank;
 use crate::strided::{Digit, Strided};
 
 /// The ranks that differ along some dimensions only, in the order of their coordinates there.
 ///
-/// Made by [`Mesh::group_of`](crate::Mesh::group_of) and its relatives; it takes a few numbers,
-/// however many ranks it stands for.
+/// Made by [`Mesh::group_of`](crate::Mesh::group_of) and
+/// [`Mesh::group_along`](crate::Mesh::group_along); it takes a few numbers, however many ranks it
+/// stands for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[doc(alias = "replica_groups")]
 pub struct MeshGroup(Strided);
@@ -50,42 +46,3 @@ impl MeshGroup {
         self.0.position(rank.index())
     }
 }
-
-/// All groups of a mesh along some dimensions, by their first rank, ascending.
-///
-/// Made by [`Mesh::groups`](crate::Mesh::groups) and
-/// [`Mesh::groups_along`](crate::Mesh::groups_along).
-#[derive(Clone, Debug)]
-pub struct DeviceGroups {
-    firsts: Strided,
-    digits: SmallVec<[Digit; 4]>,
-    left: Range<usize>,
-}
-
-impl DeviceGroups {
-    /// Groups along `digits`, one from each of `firsts`.
-    pub(crate) fn new(firsts: Strided, digits: SmallVec<[Digit; 4]>) -> Self {
-        Self {
-            left: 0..firsts.len(),
-            firsts,
-            digits,
-        }
-    }
-}
-
-impl Iterator for DeviceGroups {
-    type Item = MeshGroup;
-
-    fn next(&mut self) -> Option<MeshGroup> {
-        let first = self.firsts.at(self.left.next()?);
-        Some(MeshGroup::new(first, self.digits.iter().copied()))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.left.size_hint()
-    }
-}
-
-impl ExactSizeIterator for DeviceGroups {}
-
-impl FusedIterator for DeviceGroups {}

@@ -68,12 +68,6 @@ impl DistributedDataset {
         self
     }
 
-    /// Global batches in one epoch, the shorter last one included.
-    #[must_use]
-    pub fn steps_per_epoch(&self) -> usize {
-        self.samples.div_ceil(self.global_batch)
-    }
-
     /// This worker's parts of the global batches of epoch number `epoch`.
     #[must_use]
     pub fn epoch(&self, epoch: u64) -> DataEpoch {

@@ -195,14 +195,6 @@ pub enum Error {
         /// Replicas of this worker.
         needed: usize,
     },
-    /// A logical device that this worker does not have.
-    #[error("logical device {device} is outside this worker, which has {devices}, numbered from 0")]
-    NoSuchDevice {
-        /// The device asked for.
-        device: usize,
-        /// Logical devices of this worker.
-        devices: usize,
-    },
     /// A replica waits for one whose step has ended.
     #[error(
         "replica {left} of this worker has ended its step, while replica {replica} waits for it in {call}: all replicas make the same calls"

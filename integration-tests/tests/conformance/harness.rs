@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -46,6 +47,20 @@ impl Verdict {
         match case.get("expect") {
             None => Self::NotAskable(reason),
             Some(expect) => Self::Failed(format!("cannot be said; recorded is {expect}")),
+        }
+    }
+
+    /// Passed for an error of the recorded category, which `fits` knows.
+    pub(crate) fn refused_as<T: Debug, E: Debug>(
+        case: &Value,
+        result: &Result<T, E>,
+        fits: impl FnOnce(Option<&str>, &E) -> bool,
+    ) -> Self {
+        let recorded = &case["expect_error"];
+        match result {
+            Err(error) if fits(recorded["category"].as_str(), error) => Self::Passed,
+            Err(error) => Self::Failed(format!("the error {error:?} is not {recorded}")),
+            Ok(answer) => Self::Failed(format!("{answer:?} instead of {recorded}")),
         }
     }
 

@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::Mesh;
-use crate::strided::{Digit, Strided};
-use crate::{DeviceGroups, Error, MeshGroup, MeshRank};
+use crate::strided::Digit;
+use crate::{Error, MeshGroup, MeshRank};
 
 impl Mesh {
     /// The ranks that have all coordinates of `rank` but the one along `dim`, `rank` among them.
@@ -48,31 +48,6 @@ impl Mesh {
             .map(|digit| rank.index() / digit.stride % digit.size * digit.stride)
             .sum();
         Ok(MeshGroup::new(rank.index() - past_first, digits))
-    }
-
-    /// All groups along `dim`, by their first rank, ascending: each rank is in one of them.
-    ///
-    /// # Errors
-    /// [`Error::UnknownDim`].
-    pub fn groups(&self, dim: &str) -> Result<DeviceGroups, Error> {
-        self.groups_along([dim])
-    }
-
-    /// All groups along `dims`, by their first rank, ascending: each rank is in one of them.
-    ///
-    /// # Errors
-    /// [`Error::UnknownDim`], [`Error::RepeatedDim`].
-    pub fn groups_along(
-        &self,
-        dims: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> Result<DeviceGroups, Error> {
-        let dims = self.dim_indices(dims)?;
-        // The first ranks of all groups count along the other dimensions.
-        let others = (0..self.dims().len()).filter(|dim| !dims.contains(dim));
-        Ok(DeviceGroups::new(
-            Strided::new(0, others.map(|dim| self.digit(dim))),
-            dims.iter().map(|&dim| self.digit(dim)).collect(),
-        ))
     }
 
     /// The places of dimensions among [`dims`](Self::dims).

@@ -53,6 +53,24 @@ fn the_latest_few_are_kept_and_the_latest_is_read() {
 }
 
 #[test]
+fn as_many_as_are_asked_for_are_kept_and_older_ones_are_removed() {
+    for keep in [1, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let keep = NonZeroUsize::new(keep).unwrap();
+        let checkpoints = Checkpoints::new(folder.path()).with_keep(keep);
+        let saved: Vec<PathBuf> = (1..=5)
+            .map(|step| checkpoints.save(&at(step)).unwrap())
+            .collect();
+        let (removed, kept) = saved.split_at(5 - keep.get());
+        assert!(removed.iter().all(|path| !path.exists()), "{keep}");
+        assert!(kept.iter().all(|path| path.exists()), "{keep}");
+        // Each has an index.
+        assert_eq!(files(&checkpoints).len(), 2 * keep.get());
+        assert_eq!(checkpoints.load().unwrap().snapshot(), Some(&at(5)));
+    }
+}
+
+#[test]
 fn a_file_torn_or_changed_at_any_place_is_passed_over_for_the_one_before() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::new(folder.path());

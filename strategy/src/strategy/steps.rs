@@ -4,11 +4,10 @@ use std::fmt::Display;
 use std::thread;
 
 use super::MultiWorkerMirroredStrategy;
-use crate::bucketing::even_part;
+use crate::Error;
 use crate::distributed::PerReplica;
 use crate::replica::rendezvous::{Ended, Rendezvous};
 use crate::replica::{ReplicaContext, ReplicaPosition};
-use crate::{Error, Rows};
 
 impl MultiWorkerMirroredStrategy {
     /// Runs one step on this worker's only replica. The step may change what it captures; one for
@@ -124,35 +123,6 @@ impl MultiWorkerMirroredStrategy {
     #[doc(alias = "experimental_replicate_to_logical_devices")]
     pub fn replicate_to_logical_devices<T: Clone>(&self, value: &T) -> PerReplica<T> {
         self.per_replica(|_| value.clone())
-    }
-
-    /// A value for one of this worker's replicas, and none for the others.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchDevice`]
-    #[doc(alias = "experimental_assign_to_logical_device")]
-    pub fn assign_to_logical_device<T>(
-        &self,
-        value: T,
-        device: usize,
-    ) -> Result<PerReplica<Option<T>>, Error> {
-        let devices = self.local_replicas;
-        if device >= devices {
-            return Err(Error::NoSuchDevice { device, devices });
-        }
-        let mut values: Vec<Option<T>> = std::iter::repeat_with(|| None).take(devices).collect();
-        values[device] = Some(value);
-        Ok(PerReplica::new(values))
-    }
-
-    /// The rows of a batch split among this worker's replicas, as evenly as they go: of `n` rows
-    /// for `r` replicas the first `n mod r` take one more.
-    #[must_use]
-    #[doc(alias = "experimental_split_to_logical_devices")]
-    pub fn split_to_logical_devices<B: Rows>(&self, batch: &B) -> PerReplica<B> {
-        let (rows, replicas) = (batch.rows(), self.local_replicas);
-        let piece = |replica: usize| batch.cut(even_part(rows, replicas, replica));
-        PerReplica::new((0..replicas).map(piece).collect())
     }
 }
 

@@ -105,12 +105,7 @@ pub(super) fn is_open(pattern: &LayoutPattern) -> bool {
 
 /// Passes an error of the recorded category.
 pub(super) fn judge_error<T: Debug>(case: &Value, result: &Result<T, Error>) -> Verdict {
-    let recorded = &case["expect_error"];
-    match result {
-        Err(error) if fits(recorded["category"].as_str(), error) => Verdict::Passed,
-        Err(error) => Verdict::Failed(format!("the error {error:?} is not {recorded}")),
-        Ok(answer) => Verdict::Failed(format!("{answer:?} instead of {recorded}")),
-    }
+    Verdict::refused_as(case, result, fits)
 }
 
 /// Whether an error is of a recorded category. `other` stands for those that were not sorted, and

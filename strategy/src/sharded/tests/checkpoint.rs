@@ -2,6 +2,7 @@
 //! not at all, and a training goes on as if it had not stopped.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -149,6 +150,32 @@ fn every_file_is_a_safetensors_file_of_rows_by_name() {
         );
     }
     assert_eq!(found, expected);
+}
+
+#[test]
+fn as_many_as_are_asked_for_are_kept_and_older_ones_are_removed() {
+    let units = some_units();
+    let run = Run::new(Shard::Nothing, 1);
+    for keep in [1, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let keep = NonZeroUsize::new(keep).unwrap();
+        let checkpoints = ShardedCheckpoints::new(folder.path()).with_keep(keep);
+        let generations = || Series::new(folder.path(), "model").generations().unwrap();
+        let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+        let mut model = model(&mut strategy, Shard::Nothing, &units, Sgd::new(0.1));
+        let mut saved = Vec::new();
+        for _ in 0..5 {
+            run.step(&mut strategy, &mut model, &units);
+            save_whole(&mut strategy, &mut model, &checkpoints);
+            saved.insert(0, generations()[0]);
+        }
+        assert_eq!(generations(), saved[..keep.get()]);
+        // Each is a file of rows and an index.
+        let files = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(files, 2 * keep.get());
+        let step = strategy.run(|replica| model.load(replica, &checkpoints));
+        assert_eq!(step.unwrap().into_first(), Some(5));
+    }
 }
 
 /// A unit with parameters of these shapes.

@@ -224,21 +224,6 @@ fn states_and_merged_values_are_one_for_each_replica() {
 }
 
 #[test]
-fn rows_go_to_logical_devices_evenly_and_a_value_to_one() {
-    let strategy = mirrored(3);
-    let split = strategy.split_to_logical_devices(&vec![0, 1, 2, 3, 4]);
-    assert_eq!(split.into_vec(), [vec![0, 1], vec![2, 3], vec![4]]);
-    let assigned = strategy.assign_to_logical_device("x", 1).unwrap();
-    assert_eq!(assigned.into_vec(), [None, Some("x"), None]);
-    let refused = strategy.assign_to_logical_device("x", 3);
-    let expected = Error::NoSuchDevice {
-        device: 3,
-        devices: 3,
-    };
-    assert_eq!(refused, Err(expected));
-}
-
-#[test]
 fn there_are_replicas_and_not_too_many() {
     for replicas in [0, 4097] {
         let refused = MultiWorkerMirroredStrategy::mirrored(replicas).map(drop);
