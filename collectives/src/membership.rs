@@ -134,6 +134,8 @@ pub(crate) struct Membership {
     roster: Roster,
     /// Who has not come, as far as others have told.
     absent: BTreeSet<Rank>,
+    /// Who has come to this rank while the absent were named.
+    late: BTreeSet<Rank>,
     phase: Phase,
     strangers: Vec<UnauthenticatedPeer>,
     began: Instant,
@@ -228,6 +230,7 @@ impl Membership {
             me,
             roster,
             absent: BTreeSet::new(),
+            late: BTreeSet::new(),
             members,
             timeouts,
             peers: BTreeMap::new(),

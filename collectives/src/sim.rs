@@ -63,8 +63,8 @@ pub const RANKS: RangeInclusive<u32> = 2..=16;
 /// What is played.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Setting {
-    /// How many ranks, of [`RANKS`], or the nearest of them; `None` for 2 to 7, as the seed decides.
-    /// [`Scenario::TwoMemberPolicy`] has 2 whatever this says.
+    /// How many ranks, of [`RANKS`], or the nearest of them; `None` for 2 to 7, as the seed
+    /// decides. [`Scenario::TwoMemberPolicy`] has 2 whatever this says.
     pub ranks: Option<u32>,
     /// What goes wrong.
     pub scenario: Scenario,

@@ -45,21 +45,19 @@ impl Goal {
     /// Nothing is wrong with blocks and ranks that are not there, so all must be.
     fn fits(&self, world: usize, blocks: usize) -> Result<(), Violation> {
         let expected = match self {
-            Self::AllReduce | Self::Reduce(_) | Self::Broadcast(_) => {
-                Some(blocks.max(world.min(1)))
-            }
+            Self::AllReduce | Self::Reduce(_) | Self::Broadcast(_) => blocks.max(world.min(1)),
             Self::ReduceScatter
             | Self::AllGather
             | Self::Gather(_)
             | Self::Scatter(_)
-            | Self::Permute(_) => Some(world),
-            Self::AllToAll => world.checked_mul(world),
-            Self::Barrier => Some(blocks),
+            | Self::Permute(_) => world,
+            Self::AllToAll => world.saturating_mul(world),
+            Self::Barrier => blocks,
         };
-        if expected != Some(blocks) {
+        if expected != blocks {
             return Err(Violation::BlockCount {
                 blocks,
-                expected: expected.unwrap_or(usize::MAX),
+                expected,
                 world,
             });
         }

@@ -333,12 +333,14 @@ impl ServiceError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { problem, .. } => *problem != ServiceErrorKind::TooLong,
-            Self::NoRuntime { .. }
-            | Self::TpuNotReady { .. }
-            | Self::TpuUnhealthy { .. }
-            | Self::PodNotRunning { .. }
-            | Self::PodWithoutAddress { .. } => true,
-            _ => false,
+            other => matches!(
+                other,
+                Self::NoRuntime { .. }
+                    | Self::TpuNotReady { .. }
+                    | Self::TpuUnhealthy { .. }
+                    | Self::PodNotRunning { .. }
+                    | Self::PodWithoutAddress { .. }
+            ),
         }
     }
 }

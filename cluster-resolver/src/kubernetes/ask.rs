@@ -111,16 +111,19 @@ impl Server {
         let url = self.url();
         let mut pauses = self.call.pauses(&url);
         let mut pods = Vec::new();
+        let mut lists = 0;
         let mut next: Option<String> = None;
         loop {
             let mut params = ListParams::default().labels(selector).limit(PAGE);
             params.continue_token = next.take();
             let first = params.continue_token.is_none();
+            lists += u32::from(first);
             let body = match self.ask(&params).await {
                 // The rest of the list is kept for some minutes only: from the beginning then.
-                Err(expired @ ServiceError::Refused { status: 410, .. }) if !first => {
+                Err(ServiceError::Refused { status: 410, .. }) if !first => {
                     let pause = pauses.next().filter(|&pause| pause < self.call.left());
-                    tokio::time::sleep(pause.ok_or(expired)?).await;
+                    let expired = || self.call.ended(&url, lists, ServiceErrorKind::Busy(410));
+                    tokio::time::sleep(pause.ok_or_else(expired)?).await;
                     pods.clear();
                     continue;
                 }

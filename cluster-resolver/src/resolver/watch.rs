@@ -163,16 +163,17 @@ impl<'a> Watch<'a> {
 
     fn pass(&mut self, time: Duration) -> Result<(), Error> {
         let begun = Instant::now();
-        let signal = match (&self.known, self.pace) {
+        let (signal, since) = match (&self.known, self.pace) {
             (Some(known), Pace::Alert(from)) if from <= begun => {
-                self.resolver.wait_for_change(known, time, &self.stop)?
+                let signal = self.resolver.wait_for_change(known, time, &self.stop)?;
+                (signal, from)
             }
-            (_, Pace::Alert(from)) => self.stop.wait(time.min(from - begun)),
-            (_, Pace::Resting) => self.stop.wait(time),
+            (_, Pace::Alert(from)) => (self.stop.wait(time.min(from - begun)), begun),
+            (_, Pace::Resting) => (self.stop.wait(time), begun),
         };
         if signal == WatchSignal::Changed {
             self.due = None;
-            self.told = Some(begun.elapsed());
+            self.told = Some(since.elapsed());
         }
         Ok(())
     }

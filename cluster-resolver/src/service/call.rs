@@ -114,14 +114,24 @@ impl Call {
             let pause = pauses.next().unwrap_or_default();
             let pause = pause.max(at_least.unwrap_or_default());
             if pause >= self.left() {
-                return Err(ServiceError::Unreachable {
-                    url: url.to_owned(),
-                    attempts,
-                    waited: self.begun.elapsed(),
-                    problem,
-                });
+                return Err(self.ended(url, attempts, problem));
             }
             tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// No time is left after so many attempts, of which the last failed so.
+    pub(crate) fn ended(
+        &self,
+        url: &str,
+        attempts: u32,
+        problem: ServiceErrorKind,
+    ) -> ServiceError {
+        ServiceError::Unreachable {
+            url: url.to_owned(),
+            attempts,
+            waited: self.begun.elapsed(),
+            problem,
         }
     }
 }

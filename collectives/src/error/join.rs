@@ -138,9 +138,11 @@ pub enum JoinError {
         /// Where it should listen.
         address: SocketAddr,
     },
-    /// The address of this process as a relay is not one of this machine, or cannot be bound for
-    /// another reason.
-    #[error("the relay cannot listen on {address}: {kind}; is it an address of this machine?")]
+    /// The address of this process as a relay is not one of this machine, or its port takes
+    /// privileges.
+    #[error(
+        "the relay cannot listen on {address}: {kind}; give --listen an address of this machine and a port from 1024 up"
+    )]
     RelayBind {
         /// Where it should listen.
         address: SocketAddr,

@@ -24,6 +24,9 @@ impl Membership {
     pub(super) fn joined(&mut self, now: Instant, rank: Rank, out: &mut Vec<Action>) {
         if let Entry::Vacant(unknown) = self.peers.entry(rank) {
             unknown.insert(Peer::Here(Life::new(now)));
+            if matches!(self.phase, Phase::Naming { .. }) {
+                self.late.insert(rank);
+            }
             // It may be one of another host, which waits for a sign of life.
             self.beat = self.beat.min(now + self.timeouts.heartbeat);
             if self.is_leaving() {
@@ -151,7 +154,11 @@ impl Membership {
     /// Why there is no group.
     pub(super) fn not_joined(&self, now: Instant) -> OperationError {
         let member = |rank: Rank| self.members[rank.index()].clone();
-        let mut missing: Vec<_> = self.all_absent().into_iter().map(member).collect();
+        // Who has come by now is told as absent by those who missed it before: it may be cut off
+        // from one of them, but was more likely late for all.
+        let absent = self.all_absent().into_iter();
+        let absent = absent.filter(|rank| !self.late.contains(rank));
+        let mut missing: Vec<_> = absent.map(member).collect();
         if missing.is_empty() {
             // All whom this rank missed are there by now; others have not been heard of.
             missing.extend(self.roster.unknown().map(member));

@@ -388,6 +388,23 @@ fn who_comes_while_the_absent_are_named_is_not_among_them() {
         };
         assert_eq!(missing, &[members(3)[2].clone()]);
     }
+    // Two who have missed it have told each other.
+    let mut late = World::new(4, MS, Hosts::Each);
+    late.alive[3] = false;
+    for (one, other, delay) in [(0, 2, MS), (0, 1, delay), (1, 2, delay)] {
+        let (one, other) = (Rank::new(one), Rank::new(other));
+        late.post(delay, one.index(), Event::Joined(other));
+        late.post(delay, other.index(), Event::Joined(one));
+    }
+    late.run(TIMEOUTS.join + Duration::from_secs(1));
+    for end in &late.ends[..3] {
+        let Some((_, End::Failed(OperationError::Join(JoinError::NotJoined { missing, .. })))) =
+            end
+        else {
+            panic!("{end:?}")
+        };
+        assert_eq!(missing, &[members(4)[3].clone()]);
+    }
 }
 
 /// Whoever is refused ends at the first refusal, so one member alone knows why it does not come.

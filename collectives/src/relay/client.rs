@@ -1,7 +1,7 @@
 //! A rank's side of a relay: it stays registered, and has a socket on this machine for each peer
 //! that is reached by the relay, which to quinn is that peer's address.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -239,6 +239,9 @@ impl Shared {
             return;
         }
         let last = self.towards().peer_addr().ok();
+        // Of the same address twice, the second would be asked once more.
+        let mut seen = BTreeSet::new();
+        addresses.retain(|one| seen.insert(*one));
         if let Some(at) = addresses.iter().position(|one| Some(*one) == last) {
             addresses.rotate_left(at + usize::from(is_silent));
         }
@@ -660,7 +663,7 @@ mod tests {
         let client = opened.unwrap();
         // Its name has one address.
         client.1[1].abort();
-        let addresses = vec![silent, relay];
+        let addresses = vec![silent, silent, relay];
         client.0.go_on(addresses.clone()).await;
         let towards = || client.0.towards().peer_addr().unwrap();
         assert_eq!(towards(), silent, "it may still answer");

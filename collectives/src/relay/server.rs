@@ -49,17 +49,14 @@ impl Relay {
     /// Listens on this address.
     ///
     /// # Errors
-    /// [`JoinError::RelayPortTaken`] and [`JoinError::RelayBind`] where it cannot;
+    /// [`JoinError::RelayPortTaken`], [`JoinError::RelayBind`] and [`SystemError`] where it cannot;
     /// [`ConfigError::Identity`](crate::ConfigError::Identity) when the system has no randomness.
     pub fn bind(
         address: SocketAddr,
         token: RelayToken,
         limits: RelayLimits,
     ) -> Result<Self, Error> {
-        let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::AddrInUse => JoinError::RelayPortTaken { address },
-            kind => JoinError::RelayBind { address, kind },
-        };
+        let failed = |error: io::Error| not_bound(address, error.kind());
         let mut own_key = [0; 32];
         fill_random(&mut own_key)?;
         let (socket, state) = bound(address).map_err(failed)?;
@@ -161,6 +158,16 @@ fn bound(address: SocketAddr) -> io::Result<(UdpSocket, UdpSocketState)> {
     Ok((socket.into(), state))
 }
 
+fn not_bound(address: SocketAddr, kind: io::ErrorKind) -> Error {
+    match kind {
+        io::ErrorKind::AddrInUse => JoinError::RelayPortTaken { address }.into(),
+        io::ErrorKind::AddrNotAvailable | io::ErrorKind::PermissionDenied => {
+            JoinError::RelayBind { address, kind }.into()
+        }
+        kind => SystemError::new("listening as a relay", kind).into(),
+    }
+}
+
 /// What a signal or a rank that is gone causes.
 fn is_passing(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{ConnectionRefused, ConnectionReset, Interrupted, WouldBlock};
@@ -190,5 +197,8 @@ mod tests {
         let elsewhere = bind(([192, 0, 2, 1], 0).into()).unwrap_err().to_string();
         assert!(elsewhere.contains("192.0.2.1:0"), "{elsewhere}");
         assert!(elsewhere.contains("address of this machine"), "{elsewhere}");
+        // It may serve later, at the same address.
+        let limited = not_bound(address, io::ErrorKind::OutOfMemory);
+        assert!(limited.is_retryable(), "{limited}");
     }
 }

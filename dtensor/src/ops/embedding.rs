@@ -163,7 +163,8 @@ mod tests {
     /// Two tables, words that are looked up in both, and a gradient by the sum of the rows.
     type Given = (Vec<DTensor<f64>>, DTensor<i64>, DTensor<f64>);
 
-    fn by_tables((tables, words, upstream): &Given) -> Result<Vec<DTensor<f64>>, Error> {
+    fn by_tables(given: &Given) -> Result<Vec<DTensor<f64>>, Error> {
+        let (tables, words, upstream) = given;
         let tape = Tape::new();
         let [first, second] = [0, 1].map(|number| tape.watch(&tables[number]));
         let rows = first.embedding(words)?.add(&second.embedding(words)?)?;

@@ -80,16 +80,15 @@ impl<T: Scalar> DTensor<T> {
         size: usize,
     ) -> Result<(), Error> {
         let is_outside = |own: &&T| own.to_index().is_none_or(|index| index >= size);
-        let Some(index) = elements.find(is_outside) else {
-            return Ok(());
-        };
-        let outside = Error::IndexOutside {
-            index: index.to_f64(),
-            axis,
-            size,
-        };
-        self.context().abort(&outside);
-        Err(outside)
+        match elements.find(is_outside) {
+            None => Ok(()),
+            Some(index) => {
+                let index = index.to_f64();
+                let outside = Error::IndexOutside { index, axis, size };
+                self.context().abort(&outside);
+                Err(outside)
+            }
+        }
     }
 
     /// A new last axis of this size, 1 at the index that the element states and 0 elsewhere.

@@ -37,8 +37,8 @@ pub(crate) struct Outcome {
 ///
 /// [`Error::LossNotFinite`] if the learning rate is too high, [`Error::Write`] if the log cannot be
 /// written, [`Error::Workers`] if a worker is lost or differs, [`Error::Preempted`] if it was asked
-/// to end, and is saved, [`Error::OtherSettings`] and [`Error::OtherImages`] if the checkpoint is of
-/// another run.
+/// to end, and is saved, [`Error::OtherSettings`] and [`Error::OtherImages`] if the checkpoint is
+/// of another run.
 pub(crate) fn run(
     settings: Settings,
     images: &Images,

@@ -41,7 +41,8 @@ fn seeds_end_where_numbers_do() {
         &beyond,
         &["--first-seed 18446744073709551615", "--seeds 10"],
     );
-    let first = (u64::MAX - 3).to_string();
+    refuses(&["--seeds", "0"], &["--seeds"]);
+    let first = (u64::MAX - 2).to_string();
     let left = ["--first-seed", &first, "--seeds", "3", "--scenario", "calm"];
     let played = simulate(&left);
     assert!(played.status.success(), "{played:?}");
@@ -63,9 +64,9 @@ fn numbers_of_ranks_that_are_not_played_are_refused() {
         let scale = ["--scenario", "scale", "--ranks", few];
         refuses(&scale, &["--ranks", "give 2 or more"]);
     }
-    for few in ["0", "1", "2"] {
+    for few in ["0", "1", "2", "3"] {
         let growth = ["--scenario", "scale", "--csv", "--ranks", few];
-        refuses(&growth, &[&format!("--ranks {few}"), "give 3 or more"]);
+        refuses(&growth, &[&format!("--ranks {few}"), "give 4 or more"]);
     }
 }
 
@@ -75,6 +76,7 @@ fn the_least_numbers_of_ranks_are_played() {
         &["--seed", "0", "--ranks", "2"][..],
         &["--seed", "0", "--scenario", "pair", "--ranks", "2"],
         &["--scenario", "scale", "--ranks", "2"],
+        &["--scenario", "scale", "--csv", "--ranks", "4"],
     ] {
         let played = simulate(least);
         assert!(played.status.success(), "{least:?}: {played:?}");

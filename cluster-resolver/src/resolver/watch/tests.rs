@@ -126,6 +126,16 @@ fn rests_double_until_a_change_or_a_long_silence() {
     assert_eq!(watch.rest, Duration::ZERO);
     assert!(watch.next().is_none());
     assert_eq!(watch.rest, FIRST_REST);
+
+    // However short the times are that it is waited for.
+    let looks: [&[&str]; 2] = [&["a:1"], &["a:1"]];
+    let script = Script::new(looks.map(Ok), [Ok(WatchSignal::Changed)]);
+    let mut watch = script.watch(HOUR);
+    assert!(watch.next().unwrap().is_ok());
+    watch.rest = seconds(60);
+    watch.pace = Pace::Alert(Instant::now().checked_sub(CALM).unwrap());
+    assert_eq!(watch.next_within(Duration::from_millis(1)), None);
+    assert_eq!(watch.rest, FIRST_REST);
 }
 
 #[test]

@@ -39,6 +39,22 @@ impl Shrunk {
     }
 }
 
+#[test]
+fn survivors_are_told_what_all_of_them_have_completed() {
+    let mut groups = each(Over::Quic.groups(3), |mut group| {
+        group.barrier().unwrap();
+        group.barrier().unwrap();
+        group
+    });
+    drop(groups.remove(1));
+    each(groups, |mut group| {
+        assert!(group.barrier().is_err());
+        group.shrink().unwrap();
+        assert_eq!(group.epoch().completed_before(), 2);
+        group.barrier().and_then(|()| group.leave()).unwrap();
+    });
+}
+
 /// A job whose processes do not wait for long to begin, be it a group or an epoch.
 struct Hasty {
     members: Vec<String>,

@@ -15,6 +15,7 @@ mod growth;
 mod scale;
 
 use std::io::Write;
+use std::num::NonZeroU64;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,8 +32,8 @@ use meshwork_collectives::sim::{Plant, ProblemKind, RANKS, Scenario, Setting, pl
 #[command(name = "simulate")]
 struct Args {
     /// How many seeds to play.
-    #[arg(long, default_value_t = 1000, value_name = "N")]
-    seeds: u64,
+    #[arg(long, default_value = "1000", value_name = "N")]
+    seeds: NonZeroU64,
     /// The first of them.
     #[arg(long, default_value_t = 0, value_name = "SEED")]
     first_seed: u64,
@@ -42,7 +43,7 @@ struct Args {
     /// Print what happens.
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// How many ranks, 2 to 16; for `scale` several numbers from 2 up, with `--csv` from 3 up.
+    /// How many ranks, 2 to 16; for `scale` several numbers from 2 up, with `--csv` from 4 up.
     #[arg(long, value_delimiter = ',', value_name = "R")]
     ranks: Vec<u32>,
     /// What goes wrong, or `scale`.
@@ -80,7 +81,7 @@ fn main() -> ExitCode {
     }
     if args.scenario == "scale" {
         return match args.csv {
-            true => growth::report(args.ranks_from(3)),
+            true => growth::report(args.ranks_from(4)),
             false => scale::report(args.ranks_from(2)),
         };
     }
@@ -175,21 +176,20 @@ struct Sums {
     failed: Mutex<Vec<(u64, ProblemKind)>>,
 }
 
-fn many(setting: &Setting, first: u64, seeds: u64) -> ExitCode {
-    let Some(end) = first.checked_add(seeds) else {
+fn many(setting: &Setting, first: u64, seeds: NonZeroU64) -> ExitCode {
+    let Some(last) = first.checked_add(seeds.get() - 1) else {
         refuse(format!(
             "--first-seed {first} and --seeds {seeds} go past seed {}: give less of either",
             u64::MAX
         ));
     };
     let began = Instant::now();
-    let (next, sums) = (AtomicU64::new(first), Sums::default());
-    let later = |seed: u64| (seed < end).then(|| seed + 1);
+    let (next, sums) = (Mutex::new(first..=last), Sums::default());
+    let take = || next.lock().map_or(None, |mut seeds| seeds.next());
     thread::scope(|threads| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             threads.spawn(|| {
-                while let Ok(seed) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later)
-                {
+                while let Some(seed) = take() {
                     sums.add(setting, seed);
                 }
             });

@@ -105,7 +105,11 @@ pub(super) fn unstack(op: &'static str, shape: &[usize], axis: isize) -> Result<
     let mut each = shape.to_vec();
     each.remove(axis);
     if shape.contains(&0) && shape[axis] > MOST_EMPTY_PARTS {
-        return Err(OpError::TooLarge { op });
+        return Err(OpError::SplitSizes {
+            axis,
+            size: shape[axis],
+            parts: Parts::Equal(shape[axis]),
+        });
     }
     for _ in 0..shape[axis] {
         rule.result(each.iter().copied(), axes.iter().copied());

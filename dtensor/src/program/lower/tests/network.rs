@@ -127,7 +127,8 @@ type Given = (DTensor<f64>, DTensor<i64>, DTensor<f64>);
 
 type Taking = fn(&DTensor<f64>, &DTensor<i64>) -> Result<DTensor<f64>, Error>;
 
-fn by_table(taking: Taking, (table, indices, upstream): &Given) -> Result<DTensor<f64>, Error> {
+fn by_table(taking: Taking, given: &Given) -> Result<DTensor<f64>, Error> {
+    let (table, indices, upstream) = given;
     let tape = Tape::new();
     let table = tape.watch(table);
     let made = taking(&table, indices)?;
