@@ -341,8 +341,8 @@ fn goes_by_hosts(contract: &Contract, digest: u64, communication: Communication)
         Kind::AllGather | Kind::ReduceScatter => {
             bytes(contract) >= LONG && keeps_means_in_steps(contract)
         }
-        // Ranks that pass blocks on have to know how long those are. That it takes less time was
-        // not seen yet.
+        // Ranks that pass blocks on have to know how long those are. Among hosts of four ranks it
+        // takes as long for short blocks, and longer for long ones.
         Kind::AllToAll if digest == 0 => false,
         Kind::AllToAll
         | Kind::AllReduce
