@@ -270,6 +270,25 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the same question may be answered later without anybody doing anything: a service
+    /// or a scheduler gave no answer in time, or what it was asked about is still to come.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Etcd(error) => error.is_transient(),
+            Self::Service(error) => error.is_transient(),
+            Self::Scheduler(SchedulerError::Flux { problem }) => {
+                matches!(problem, FluxProblem::TimedOut { .. })
+            }
+            Self::Slurm(SlurmError::Unanswered { problem, .. }) => {
+                matches!(problem, ScontrolProblem::TimedOut { .. })
+            }
+            _ => false,
+        }
+    }
+}
+
 impl From<EtcdError> for Error {
     fn from(error: EtcdError) -> Self {
         Self::Etcd(Box::new(error))
@@ -325,5 +344,41 @@ impl Display for Near<'_> {
             return Ok(());
         }
         write!(f, ", near `{}`", Shortened(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_by_itself_is_transient_whichever_source_says_it() {
+        let flux = |problem| Error::from(SchedulerError::flux(problem));
+        let slurm = |problem| {
+            let step = "7.0".to_owned();
+            Error::from(SlurmError::Unanswered { step, problem })
+        };
+        let refused = |status| {
+            let (url, said) = ("http://a:1".to_owned(), String::new());
+            Error::from(ServiceError::Refused { url, status, said })
+        };
+        let (pod, variable) = ("default/worker-1".to_owned(), "MESHWORK_ETCD".to_owned());
+        let of_etcd = EtcdError::from(ServiceError::PodWithoutAddress { pod: pod.clone() });
+        let cases: [(Error, bool); 11] = [
+            (ServiceError::PodWithoutAddress { pod }.into(), true),
+            (ServiceError::NoTls.into(), false),
+            (refused(410), true),
+            (refused(404), false),
+            (of_etcd.into(), true),
+            (EtcdError::Authorities.into(), false),
+            (flux(FluxProblem::TimedOut { seconds: 10 }), true),
+            (flux(FluxProblem::Unknown), false),
+            (slurm(ScontrolProblem::TimedOut { seconds: 10 }), true),
+            (slurm(ScontrolProblem::NotAsked), false),
+            (Error::NotUnicode { variable }, false),
+        ];
+        for (error, is_transient) in cases {
+            assert_eq!(error.is_transient(), is_transient, "{error}");
+        }
     }
 }

@@ -340,6 +340,7 @@ impl ServiceError {
                     | Self::TpuUnhealthy { .. }
                     | Self::PodNotRunning { .. }
                     | Self::PodWithoutAddress { .. }
+                    | Self::Refused { status: 410, .. }
             ),
         }
     }

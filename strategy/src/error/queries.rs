@@ -1,6 +1,6 @@
 //! What programs ask of an error: who is gone, whose fault it is, whether to try again.
 
-use meshwork_cluster_resolver::Error as ClusterError;
+use meshwork_checkpoint::Error as CheckpointError;
 use meshwork_collectives::Rank;
 
 use super::{Error, LowCommunicationError, StateError};
@@ -45,13 +45,23 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Group(error) => error.is_retryable(),
-            Self::Cluster(ClusterError::Etcd(error)) => error.is_transient(),
-            error => matches!(error, Self::State(StateError::HalfTaken { .. })),
+            Self::Cluster(error) => error.is_transient(),
+            error => matches!(
+                error,
+                Self::NoThread { .. }
+                    | Self::NoWriter { .. }
+                    | Self::State(StateError::HalfTaken { .. })
+                    | Self::Checkpoint(CheckpointError::Concurrent { .. })
+                    | Self::LowCommunication(
+                        LowCommunicationError::Behind { .. } | LowCommunicationError::NotStarted
+                    )
+            ),
         }
     }
 
     /// The status for a process that ends with this error, as `meshwork run` understands it: see
-    /// [`exit_status`](meshwork_collectives::Error::exit_status).
+    /// [`exit_status`](meshwork_collectives::Error::exit_status). What is
+    /// [retryable](Self::is_retryable) is never 78, so that an elastic run goes on.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         if let Self::Group(error) = self {
