@@ -106,7 +106,7 @@
 //! # Costs
 //!
 //! One thread waits for each worker, one reads the output of all, one hears signals. Lines are
-//! passed on as they come. Each worker on another host is an `ssh` of its own.
+//! passed on as they come. A worker on another host is an `ssh`, and a thread that writes to it.
 //!
 //! # Map of the crate
 //!
@@ -425,8 +425,6 @@ impl Launch {
         variables.extend(self.env.iter().cloned());
         let config = environment::tf_config(addresses, rank);
         variables.push(("TF_CONFIG".into(), config.into()));
-        let digits = secret.secret().to_hex();
-        variables.push((JobSecret::ENV.into(), digits.as_str().into()));
         if self.elastic.is_some() {
             variables.push((
                 GroupConfig::RESTARTS_ENV.into(),
@@ -437,6 +435,7 @@ impl Launch {
             program: &self.program,
             args: &self.args,
             variables,
+            secret: secret.secret().clone(),
             folder: std::env::current_dir().map_err(|source| LaunchError::Folder { source })?,
             grace: self.grace,
         })

@@ -13,7 +13,8 @@ const FILES_OF_A_WORKER: u64 = 2;
 const FILES_OF_A_REMOTE_WORKER: u64 = 3;
 /// The launcher's own, those of the program it is part of, and the pipe ends of one start.
 const FILES_BESIDES: u64 = 32;
-/// A rank has its program's thread and one for the network, and the launcher one that waits for it.
+/// A rank has its program's thread and one for the network, and the launcher one that waits for it;
+/// of one on another host there are its `ssh`, one that waits for that and one that writes to it.
 const TASKS_OF_A_WORKER: u64 = 3;
 const TASKS_BESIDES: u64 = 8;
 /// What a rank takes for itself, without the program's own data.
@@ -44,12 +45,13 @@ pub(crate) fn check(workers: usize) -> Result<(), LaunchError> {
     system::room().fits(workers)
 }
 
-/// The same for workers on other hosts, of which only the pipes are here.
+/// The same for workers on other hosts, whose memory is there.
 ///
 /// # Errors
-/// [`LaunchError::OpenFiles`]
+/// [`LaunchError::OpenFiles`], [`LaunchError::Tasks`]
 pub(crate) fn check_remote(workers: usize) -> Result<(), LaunchError> {
-    check_open_files(workers, FILES_OF_A_REMOTE_WORKER)
+    check_open_files(workers, FILES_OF_A_REMOTE_WORKER)?;
+    system::room().has_tasks(workers)
 }
 
 fn check_open_files(workers: usize, of_a_worker: u64) -> Result<(), LaunchError> {
@@ -75,16 +77,21 @@ fn raise_open_files(needed: u64) -> Result<(), u64> {
 }
 
 impl Room {
-    fn fits(self, workers: usize) -> Result<(), LaunchError> {
+    fn has_tasks(self, workers: usize) -> Result<(), LaunchError> {
         let needed = TASKS_OF_A_WORKER * workers as u64 + TASKS_BESIDES;
-        if let Some(Tasks { left, limit }) = self.tasks.filter(|tasks| tasks.left < needed) {
-            return Err(LaunchError::Tasks {
+        match self.tasks.filter(|tasks| tasks.left < needed) {
+            Some(Tasks { left, limit }) => Err(LaunchError::Tasks {
                 workers,
                 needed,
                 left,
                 limit,
-            });
+            }),
+            None => Ok(()),
         }
+    }
+
+    fn fits(self, workers: usize) -> Result<(), LaunchError> {
+        self.has_tasks(workers)?;
         let needed = MEMORY_OF_A_WORKER * workers as u64;
         match self.memory.filter(|available| *available < needed) {
             Some(available) => Err(LaunchError::Memory {

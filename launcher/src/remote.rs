@@ -12,21 +12,24 @@
 //! launcher or the connection is gone the input ends, and the worker with it.
 
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use meshwork_collectives::JobSecret;
+
 use crate::hosts::Host;
 use crate::{LaunchError, Signal};
 
 /// What a worker on another host is started with.
-#[derive(Debug)]
 pub(crate) struct RemoteWorker<'a> {
     pub(crate) program: &'a OsStr,
     pub(crate) args: &'a [OsString],
-    /// Names and values; the last of one name counts.
+    /// Names and values; the last of one name counts, and none counts beside the secret.
     pub(crate) variables: Vec<(OsString, OsString)>,
+    pub(crate) secret: JobSecret,
     pub(crate) folder: PathBuf,
     pub(crate) grace: Duration,
 }
@@ -36,10 +39,10 @@ impl RemoteWorker<'_> {
     ///
     /// # Errors
     /// [`LaunchError::RemoteVariable`] for a variable that no shell can set.
-    pub(crate) fn orders(&self) -> Result<Vec<u8>, LaunchError> {
-        // One command, of which a shell does nothing before it has the end.
-        let mut orders = b"{\n".to_vec();
-        for (name, value) in &self.variables {
+    pub(crate) fn orders(&self) -> Result<Orders, LaunchError> {
+        let mut orders = b"\n".to_vec();
+        let others = self.variables.iter();
+        for (name, value) in others.filter(|(name, _)| name != JobSecret::ENV) {
             if !is_variable(name) {
                 return Err(LaunchError::RemoteVariable { name: name.clone() });
             }
@@ -60,9 +63,39 @@ impl RemoteWorker<'_> {
             quote(word, &mut orders);
         }
         orders.extend_from_slice(SCRIPT.as_bytes());
-        Ok(orders)
+        Ok(Orders::new(self.secret.clone(), orders))
     }
 }
+
+/// All that the shell on another host is told before it starts anything. The secret becomes digits
+/// as it is written: core dumps would show them.
+pub(crate) struct Orders {
+    secret: JobSecret,
+    rest: Vec<u8>,
+}
+
+impl Orders {
+    /// Those that hand on this secret, and go on behind its digits with these bytes.
+    pub(crate) fn new(secret: JobSecret, rest: Vec<u8>) -> Self {
+        Self { secret, rest }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        OPENING.len() + self.secret.to_hex().len() + self.rest.len()
+    }
+
+    /// Writes them to an `ssh` that has been told nothing: its pipe is empty and takes the digits
+    /// at once, however slowly the rest is read, so that there are some for a moment only.
+    pub(crate) fn write_to(self, ssh: &mut impl Write) -> io::Result<()> {
+        ssh.write_all(OPENING)?;
+        ssh.write_all(self.secret.to_hex().as_bytes())?;
+        ssh.write_all(&self.rest)
+    }
+}
+
+/// The beginning of the orders: they are one command, of which a shell does nothing before it has
+/// the end.
+const OPENING: &[u8] = b"{\nexport MESHWORK_JOB_SECRET=";
 
 /// `ssh`, which asks for no password and does not wait longer for a host than this says. `orders`
 /// is how many bytes it is going to be told.
@@ -142,7 +175,7 @@ fn is_variable(name: &OsStr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader, Read, Write};
+    use std::io::{BufRead, BufReader, Read};
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Stdio};
 
@@ -171,8 +204,15 @@ mod tests {
     fn start(worker: &RemoteWorker<'_>) -> Child {
         let orders = worker.orders().unwrap();
         let mut shell = shell(orders.len());
-        shell.stdin.as_mut().unwrap().write_all(&orders).unwrap();
+        orders.write_to(shell.stdin.as_mut().unwrap()).unwrap();
         shell
+    }
+
+    /// What that shell reads.
+    fn told(worker: &RemoteWorker<'_>) -> Vec<u8> {
+        let mut told = Vec::new();
+        worker.orders().unwrap().write_to(&mut told).unwrap();
+        told
     }
 
     fn worker<'a>(program: &'a OsStr, args: &'a [OsString]) -> RemoteWorker<'a> {
@@ -180,6 +220,7 @@ mod tests {
             program,
             args,
             variables: Vec::new(),
+            secret: JobSecret::generate().unwrap(),
             folder: PathBuf::from("/"),
             grace: Duration::from_secs(60),
         }
@@ -201,7 +242,7 @@ mod tests {
     #[test]
     fn orders_that_were_cut_off_start_nothing() {
         let args = ["-c", "echo started"].map(OsString::from);
-        let orders = worker(OsStr::new("sh"), &args).orders().unwrap();
+        let orders = told(&worker(OsStr::new("sh"), &args));
         for cut in [0, orders.len() / 2, orders.len() - 2] {
             let mut shell = shell(orders.len());
             let mut input = shell.stdin.take().unwrap();
@@ -216,7 +257,7 @@ mod tests {
     fn a_grace_time_beyond_what_can_be_counted_is_the_longest() {
         let mut patient = worker(OsStr::new("true"), &[]);
         patient.grace = Duration::MAX;
-        let orders = String::from_utf8(patient.orders().unwrap()).unwrap();
+        let orders = String::from_utf8(told(&patient)).unwrap();
         assert!(
             orders.contains(&format!("\ngrace={}\n", u64::MAX)),
             "{orders}"
@@ -236,6 +277,17 @@ mod tests {
         assert_eq!(ended.status.code(), Some(7));
         let said = String::from_utf8(ended.stdout).unwrap();
         assert_eq!(said, format!("{strange}|{strange}|/"));
+    }
+
+    #[test]
+    fn the_secret_arrives_and_wins_over_the_callers() {
+        let args = ["-c", "printf %s \"$MESHWORK_JOB_SECRET\""].map(OsString::from);
+        let mut worker = worker(OsStr::new("sh"), &args);
+        worker.variables = vec![(JobSecret::ENV.into(), "another".into())];
+        let mut shell = start(&worker);
+        let _held_open = shell.stdin.take();
+        let ended = shell.wait_with_output().unwrap();
+        assert_eq!(ended.stdout, worker.secret.to_hex().as_bytes());
     }
 
     #[test]
@@ -292,9 +344,9 @@ mod tests {
         let mut worker = worker(OsStr::new("true"), &[]);
         for name in ["A-B", "", "1A", "A=B"] {
             worker.variables = vec![(name.into(), "x".into())];
-            let refused = worker.orders().unwrap_err();
+            let refused = worker.orders().err();
             assert!(
-                matches!(refused, LaunchError::RemoteVariable { .. }),
+                matches!(refused, Some(LaunchError::RemoteVariable { .. })),
                 "{name}"
             );
         }

@@ -3,10 +3,12 @@
 //! A worker that has ended stays a zombie until the run is over or it is replaced, so that no
 //! signal reaches a reused process id.
 
-use std::io::{self, Write};
+mod ssh_input;
+
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
 
@@ -16,8 +18,9 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::event::Event;
 use crate::output::{Pipe, Stream};
-use crate::remote;
+use crate::remote::Orders;
 use crate::{LaunchError, Signal, WorkerEnd};
+use ssh_input::SshInput;
 
 /// Owns the workers' processes, in order of rank. None outlives it: dropping it kills and reaps.
 ///
@@ -28,19 +31,18 @@ use crate::{LaunchError, Signal, WorkerEnd};
 pub(crate) struct Workers(Vec<Worker>);
 
 /// How a worker is started.
-#[derive(Debug)]
 pub(crate) enum Start {
     /// As a process of this host.
     Local(Command),
     /// By an `ssh`, which is told this first.
-    Remote { ssh: Command, orders: Vec<u8> },
+    Remote { ssh: Command, orders: Orders },
 }
 
 #[derive(Debug)]
 struct Worker {
     child: Child,
     /// Takes signals for a worker on another host.
-    remote: Option<ChildStdin>,
+    input: Option<SshInput>,
     /// Its process id, and that of its group.
     pid: Pid,
     /// Waits for its end without reaping it.
@@ -85,15 +87,19 @@ impl Workers {
         let pid = Pid::from_child(&child);
         // From here on whatever happens, the child is killed and reaped.
         let mut worker = Worker {
-            remote: child.stdin.take(),
             child,
+            input: None,
             pid,
             waiter: None,
             reaped: false,
         };
+        if let (Some(stdin), Some(orders)) = (worker.child.stdin.take(), orders) {
+            worker.input = Some(SshInput::start(rank, stdin, orders)?);
+        }
+        // The last that may fail, so that nothing is told of a worker that has not started.
         let waiter = thread::Builder::new()
             .name(format!("{rank} waiter"))
-            .stack_size(WAITER_STACK)
+            .stack_size(THREAD_STACK)
             .spawn(move || {
                 let end = end_of(pid).map(|end| match is_remote {
                     true => end.seen_through_ssh(),
@@ -103,10 +109,6 @@ impl Workers {
             })
             .map_err(|source| LaunchError::Watch { source })?;
         worker.waiter = Some(waiter);
-        if let (Some(remote), Some(orders)) = (&mut worker.remote, orders) {
-            // An `ssh` that reaches nobody gives up, which ends this and is an end like any other.
-            let _ = remote.write_all(&orders);
-        }
         match self.0.get_mut(rank.index()) {
             Some(place) => *place = worker,
             None => self.0.push(worker),
@@ -118,20 +120,37 @@ impl Workers {
     }
 
     /// Sends a signal to every worker's process group.
-    pub(crate) fn signal(&mut self, signal: Signal) {
-        self.send(signal);
+    pub(crate) fn signal(&self, signal: Signal) {
+        // A failure means that nobody can be reached, as when all have ended.
+        for worker in self.0.iter().filter(|worker| !worker.reaped) {
+            match &worker.input {
+                Some(input) => input.signal(signal),
+                None => {
+                    if let Some(signal) = rustix::process::Signal::from_named_raw(signal.number()) {
+                        let _ = kill_process_group(worker.pid, signal);
+                    }
+                }
+            }
+        }
     }
 
-    /// Sends SIGKILL to every worker's process group.
-    pub(crate) fn kill(&mut self) {
-        self.send(Signal::KILL);
+    /// Sends SIGKILL to every worker's process group. An `ssh` that has not taken its orders has
+    /// started nothing and takes no signal: it is ended itself.
+    pub(crate) fn kill(&self) {
+        self.disconnect_where(|input| !input.has_orders());
+        self.signal(Signal::KILL);
     }
 
     /// Ends each `ssh` whose worker has not ended; with it the other end of its connection.
-    pub(crate) fn disconnect(&mut self) {
-        let ssh = self.0.iter().filter(|worker| worker.remote.is_some());
-        for worker in ssh.filter(|worker| !worker.reaped) {
-            let _ = kill_process_group(worker.pid, rustix::process::Signal::KILL);
+    pub(crate) fn disconnect(&self) {
+        self.disconnect_where(|_| true);
+    }
+
+    fn disconnect_where(&self, is_meant: impl Fn(&SshInput) -> bool) {
+        for worker in self.0.iter().filter(|worker| !worker.reaped) {
+            if worker.input.as_ref().is_some_and(&is_meant) {
+                let _ = kill_process_group(worker.pid, rustix::process::Signal::KILL);
+            }
         }
     }
 
@@ -140,24 +159,6 @@ impl Workers {
         self.kill();
         // What drops kills each group of this host.
         self.0.clear();
-    }
-
-    fn send(&mut self, signal: Signal) {
-        // A failure means that nobody can be reached, as when all have ended.
-        for worker in self.0.iter_mut().filter(|worker| !worker.reaped) {
-            match &mut worker.remote {
-                Some(remote) => {
-                    if let Some(line) = remote::signal_line(signal) {
-                        let _ = remote.write_all(line.as_bytes());
-                    }
-                }
-                None => {
-                    if let Some(signal) = rustix::process::Signal::from_named_raw(signal.number()) {
-                        let _ = kill_process_group(worker.pid, signal);
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -207,16 +208,24 @@ fn end_of(pid: Pid) -> io::Result<WorkerEnd> {
     }
 }
 
-/// A waiter makes two system calls and nothing else; there can be a thousand of them.
-const WAITER_STACK: usize = 128 * 1024;
+/// A worker's threads make a few system calls and nothing else; there can be two thousand of them.
+const THREAD_STACK: usize = 128 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::{BufRead, BufReader};
     use std::sync::mpsc::sync_channel;
+    use std::time::Duration;
 
+    use meshwork_collectives::JobSecret;
     use rustix::process::test_kill_process;
 
     use super::*;
+
+    fn orders(rest: &[u8]) -> Orders {
+        Orders::new(JobSecret::generate().unwrap(), rest.to_vec())
+    }
 
     #[test]
     fn dropped_workers_are_killed_and_reaped() {
@@ -274,5 +283,46 @@ mod tests {
         assert_eq!(test_kill_process(pid), Ok(()));
         workers.end();
         assert_eq!(test_kill_process(pid), Err(Errno::SRCH));
+    }
+
+    #[test]
+    fn an_ssh_that_reads_nothing_keeps_nobody_waiting_and_is_killed_with_the_others() {
+        let (sender, events) = sync_channel(1);
+        let mut workers = Workers::default();
+        let mut ssh = Command::new("sleep");
+        // Whoever waits for it to take its orders finds that it has ended, and was not killed.
+        ssh.arg("30");
+        let orders = orders("#".repeat(1 << 20).as_bytes());
+        let start = Start::Remote { ssh, orders };
+        workers.start(Rank::CHIEF, start, sender).unwrap();
+        workers.signal(Signal::TERMINATE);
+        workers.kill();
+        let ended = events.recv_timeout(Duration::from_secs(60)).unwrap();
+        let signal = Signal::KILL;
+        assert!(
+            matches!(ended, Event::Ended(_, Ok(end)) if end == WorkerEnd::Killed { signal }),
+            "{ended:?}"
+        );
+    }
+
+    #[test]
+    fn an_ssh_is_told_its_orders_and_then_each_signal() {
+        let (sender, _events) = sync_channel(1);
+        let mut workers = Workers::default();
+        let mut ssh = Command::new("cat");
+        ssh.stdout(Stdio::piped());
+        let orders = orders(b"\norders\n");
+        let start = Start::Remote { ssh, orders };
+        let pipe = workers.start(Rank::CHIEF, start, sender).unwrap().remove(0);
+        workers.signal(Signal::TERMINATE);
+        let mut told = BufReader::new(File::from(pipe.end)).lines();
+        let mut line = || told.next().unwrap().unwrap();
+        assert_eq!(line(), "{");
+        assert!(line().starts_with("export MESHWORK_JOB_SECRET="));
+        assert_eq!(line(), "orders");
+        assert_eq!(line(), "TERM");
+        // It has its orders: it hands this on, and is not killed itself.
+        workers.kill();
+        assert_eq!(line(), "KILL");
     }
 }

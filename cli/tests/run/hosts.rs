@@ -1,7 +1,11 @@
 //! Workers on other hosts, which are this one: `ssh` has a server of its own for each connection,
 //! on no port.
 
+use std::iter::once;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
+use std::{env, fs};
 
 use meshwork_testing::Ssh;
 use rustix::process::Signal;
@@ -22,6 +26,21 @@ fn run(ssh: &Ssh, hosts: &str, options: &[&str], program: &[&str]) -> Command {
 fn script(ssh: &Ssh, hosts: &str, options: &[&str], text: &str) -> Command {
     let text = format!("{RANK} {text}");
     run(ssh, hosts, options, &["sh", "-c", &text])
+}
+
+/// `meshwork run` by an `ssh` that does this, and then reads nothing for longer than a test waits
+/// for anything, though its orders are longer than a pipe holds.
+fn stuck(folder: &Path, ssh: &str, options: &[&str]) -> Command {
+    let program = folder.join("ssh");
+    fs::write(&program, format!("#!/bin/sh\n{ssh}\nexec sleep 100\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = once(folder.to_owned()).chain(env::split_paths(&path));
+    let mut command = meshwork(&["run", "--hosts", "127.0.0.1:1,127.0.0.2:1"]);
+    command.args(options);
+    command.args(["--", "true", &"x".repeat(100_000)]);
+    command.env("PATH", env::join_paths(folders).unwrap());
+    command
 }
 
 #[test]
@@ -123,6 +142,71 @@ fn a_host_that_cannot_be_reached_is_told_by_ssh() {
         "{}",
         ended.stderr
     );
+}
+
+#[test]
+fn two_interrupts_end_a_run_whose_ssh_reads_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    // As one that waits for an agent does.
+    let running = Running::start(&mut stuck(folder.path(), "echo waits", &["--grace=1000"]));
+    running.skip_lines(2);
+    running.signal(Signal::TERM);
+    // Of another number: two pending ones of the same number count as one.
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert!([Some(130), Some(143)].contains(&ended.status));
+    let killed = "2 of 2 workers";
+    assert!(ended.verdict().contains(killed), "{}", ended.stderr);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_launcher_that_waits_for_ssh_has_no_digits_of_the_secret_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    let digits = "91c5d2e7a04b36f8".repeat(4);
+    fs::write(&secret, &digits).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let options = ["--grace=0", "--secret-file", secret.to_str().unwrap()];
+    // Whoever has the line to its end has taken all digits from the launcher.
+    let ssh = "while read -r line; do case $line in *JOB_SECRET=*) break ;; esac; done; echo waits";
+    let running = Running::start(&mut stuck(folder.path(), ssh, &options));
+    running.skip_lines(2);
+    // Memory that is freed keeps the end of what was there.
+    assert!(!remembers(running.id(), &digits.as_bytes()[32..]));
+    // An argument is found.
+    assert!(remembers(running.id(), &[b'x'; 32]));
+}
+
+/// Whether this is anywhere in memory that a process can write to.
+#[cfg(target_os = "linux")]
+fn remembers(process: u32, text: &[u8]) -> bool {
+    use std::os::unix::fs::FileExt;
+    const PART: usize = 1 << 16;
+    let memory = fs::File::open(format!("/proc/{process}/mem")).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+    let writable = maps.lines().filter_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let [start, end] = [start, end].map(|hex| usize::from_str_radix(hex, 16).unwrap());
+        rest.starts_with("rw").then_some((start, end))
+    });
+    // Each part has the beginning of the next, where the text may end.
+    let mut part = vec![0; PART + text.len()];
+    let unused = part.clone();
+    let mut is_in = |start: usize, end: usize| {
+        let len = part.len().min(end - start);
+        let part = &mut part[..len];
+        // It cannot be read if it was given back meanwhile.
+        memory.read_exact_at(part, start as u64).is_ok()
+            && *part != unused[..len]
+            && part.windows(text.len()).any(|window| window == text)
+    };
+    let mut parts = writable.flat_map(|(start, end)| {
+        let starts = (start..end).step_by(PART);
+        starts.map(move |start| (start, end))
+    });
+    parts.any(|(start, end)| is_in(start, end))
 }
 
 #[test]
