@@ -167,7 +167,8 @@ enum Source {
 
 impl MultiWorkerMirroredStrategy {
     /// The chief writes its snapshot, and all workers wait until it has. A failure ends the
-    /// training on all workers.
+    /// training on all workers; in a job that is [`elastic`](Self::elastic) on the chief, without
+    /// which the others go on.
     ///
     /// What replicas count on their own has to be [`read`](Self::read) by all workers before.
     ///

@@ -34,11 +34,16 @@ impl Keep {
         let asked_to_end = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGTERM, asked_to_end.clone())
             .map_err(|source| Error::Signal { source })?;
-        Ok(Self {
+        Ok(Self::of(folder, asked_to_end))
+    }
+
+    /// Saves in `folder`, and is to end once `asked_to_end` says so.
+    pub(crate) fn of(folder: &Path, asked_to_end: Arc<AtomicBool>) -> Self {
+        Self {
             folder: folder.to_owned(),
             checkpoints: Checkpoints::new(folder),
             asked_to_end,
-        })
+        }
     }
 
     /// The files.

@@ -86,4 +86,9 @@ impl Settings {
     pub(crate) fn epoch_steps(self, samples: usize) -> usize {
         samples.div_ceil(self.global_batch.get())
     }
+
+    /// Steps of all epochs.
+    pub(crate) fn steps(self, samples: usize) -> usize {
+        self.epoch_steps(samples).saturating_mul(self.epochs.get())
+    }
 }

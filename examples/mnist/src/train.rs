@@ -46,29 +46,9 @@ pub(crate) fn run(
     keep: Option<&Keep>,
     reporter: &mut Reporter,
 ) -> Result<Outcome, Error> {
-    let vars = VarMap::new();
-    let model = Model::seeded(settings.model, images.train.shape(), &vars, settings.seed)?;
-    // Two numbers are summed with the gradients: the loss, and how many workers are to end.
-    let mirrored = MirroredVars::apart(strategy, &vars, 2)?;
-    let steps = settings
-        .epoch_steps(images.train_len())
-        .saturating_mul(settings.epochs.get());
+    let mut run = Run::new(settings, images, strategy, keep, reporter)?;
     let start = Instant::now();
-    let mut run = Run {
-        settings,
-        images,
-        agreement: Agreement::new(options(settings, strategy, keep), images.text()),
-        model,
-        optimizer: Momentum::new(mirrored.named(), settings.rate, steps)?,
-        mirrored,
-        batches: Batches::new(settings, images, strategy)?,
-        keep,
-        reporter,
-        losses: Vec::new(),
-        ending: Ending::None,
-        test_accuracy: 0.0,
-    };
-    strategy.expect_steps(steps as u64);
+    strategy.expect_steps(settings.steps(images.train_len()) as u64);
     strategy.train(&mut run)?;
     match (run.ending, keep) {
         (Ending::Asked, Some(keep)) => Err(keep.preempted()),
@@ -101,7 +81,7 @@ struct Run<'a> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Ending {
     None,
-    /// A worker was asked to end, and all is saved.
+    /// A worker was asked to end, which is done once all is saved.
     Asked,
 }
 
@@ -139,29 +119,22 @@ impl Training for Run<'_> {
     }
 
     /// A step of training; behind the last one, the measurement.
+    ///
+    /// A step is not made again once it is counted, even where a worker is lost in the save behind
+    /// it. So a run that ends saves when it has no step to make: that is done again.
     fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<Progress, Error> {
         if self.ending == Ending::Asked {
+            self.save(strategy)?;
             return Ok(Progress::Done);
         }
         let Some((batch, cursor)) = self.batches.next()? else {
-            // Each step has checked what the steps before it made.
-            self.mirrored.verify(strategy)?;
-            match self.settings.normalized {
-                Normalized::ByWorker => self.model.norms().broadcast(strategy)?,
-                Normalized::Together => drop(self.model.norms().verify(strategy)?),
-            }
-            self.test_accuracy = self.accuracy(strategy)?;
+            self.finish(strategy)?;
             return Ok(Progress::Done);
         };
-        let asked = self.reported_step(strategy, &batch, cursor)?;
-        let saves =
-            asked || self.batches.is_at_an_end() || self.losses.len().is_multiple_of(SAVE_EVERY);
-        if let Some(keep) = self.keep.filter(|_| saves) {
-            let snapshot = self.snapshot()?;
-            strategy.save_checkpoint(keep.checkpoints(), &snapshot)?;
-            if asked {
-                self.ending = Ending::Asked;
-            }
+        self.reported_step(strategy, &batch, cursor)?;
+        let is_due = self.batches.is_at_an_end() || self.losses.len().is_multiple_of(SAVE_EVERY);
+        if is_due && self.ending == Ending::None && !self.batches.are_over() {
+            self.save(strategy)?;
         }
         Ok(Progress::Step)
     }
@@ -170,20 +143,13 @@ impl Training for Run<'_> {
         self.losses.len() as u64
     }
 
-    /// All that decides the steps to come. What is random, order and initial values, follows from
-    /// the settings.
+    /// What is saved, and whether the run is to end.
     fn snapshot(&mut self) -> Result<Snapshot, Error> {
-        let step = self.steps();
-        let mut snapshot = Snapshot::new(step, self.batches.cursor)
-            .with_text(SETTINGS, self.settings.text())
-            .with_text(DATA, self.agreement.data())
-            .with_array(&losses_of(step)?, &self.losses)?;
-        if self.ending == Ending::Asked {
-            snapshot = snapshot.with_text(ENDING, "asked");
-        }
-        let snapshot = self.mirrored.save(snapshot)?;
-        let snapshot = self.model.norms().save(snapshot)?;
-        self.optimizer.save(snapshot)
+        let snapshot = self.saved()?;
+        Ok(match self.ending {
+            Ending::Asked => snapshot.with_text(ENDING, "asked"),
+            Ending::None => snapshot,
+        })
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
@@ -239,19 +205,51 @@ impl Training for Run<'_> {
     }
 }
 
-impl Run<'_> {
-    /// One step, and whether any worker was asked to end.
+impl<'a> Run<'a> {
+    fn new(
+        settings: Settings,
+        images: &'a Images,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        keep: Option<&'a Keep>,
+        reporter: &'a mut Reporter,
+    ) -> Result<Self, Error> {
+        let vars = VarMap::new();
+        let model = Model::seeded(settings.model, images.train.shape(), &vars, settings.seed)?;
+        // Two numbers are summed with the gradients: the loss, and how many workers are to end.
+        let mirrored = MirroredVars::apart(strategy, &vars, 2)?;
+        let steps = settings.steps(images.train_len());
+        Ok(Self {
+            settings,
+            images,
+            agreement: Agreement::new(options(settings, strategy, keep), images.text()),
+            model,
+            optimizer: Momentum::new(mirrored.named(), settings.rate, steps)?,
+            mirrored,
+            batches: Batches::new(settings, images, strategy)?,
+            keep,
+            reporter,
+            losses: Vec::new(),
+            ending: Ending::None,
+            test_accuracy: 0.0,
+        })
+    }
+
+    /// One step, in which any worker may be asked to end.
     fn reported_step(
         &mut self,
         strategy: &mut MultiWorkerMirroredStrategy,
         batch: &Batch,
         cursor: Cursor,
-    ) -> Result<bool, Error> {
+    ) -> Result<(), Error> {
         let (start, before) = (Instant::now(), strategy.communication_stats());
         let number = self.losses.len() + 1;
-        let (loss, ending) = self.descend(strategy, batch)?;
+        let (loss, is_asked) = self.descend(strategy, batch)?;
         self.model.norms().commit();
         self.losses.push(loss);
+        if is_asked {
+            // With the step: workers of equal steps make the same calls.
+            self.ending = Ending::Asked;
+        }
         strategy.report_loss(f64::from(loss));
         self.batches.cursor = cursor;
         if strategy.is_chief() {
@@ -265,7 +263,40 @@ impl Run<'_> {
             };
             self.reporter.step(&step)?;
         }
-        Ok(ending)
+        Ok(())
+    }
+
+    /// Checks what the last step made, saves it and measures it.
+    fn finish(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
+        // Each step has checked what the steps before it made.
+        self.mirrored.verify(strategy)?;
+        match self.settings.normalized {
+            Normalized::ByWorker => self.model.norms().broadcast(strategy)?,
+            Normalized::Together => drop(self.model.norms().verify(strategy)?),
+        }
+        self.save(strategy)?;
+        self.test_accuracy = self.accuracy(strategy)?;
+        Ok(())
+    }
+
+    fn save(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
+        if let Some(keep) = self.keep {
+            strategy.save_checkpoint(keep.checkpoints(), &self.saved()?)?;
+        }
+        Ok(())
+    }
+
+    /// All that decides the steps to come. What is random, order and initial values, follows from
+    /// the settings.
+    fn saved(&mut self) -> Result<Snapshot, Error> {
+        let step = self.steps();
+        let snapshot = Snapshot::new(step, self.batches.cursor)
+            .with_text(SETTINGS, self.settings.text())
+            .with_text(DATA, self.agreement.data())
+            .with_array(&losses_of(step)?, &self.losses)?;
+        let snapshot = self.mirrored.save(snapshot)?;
+        let snapshot = self.model.norms().save(snapshot)?;
+        self.optimizer.save(snapshot)
     }
 
     /// One global batch: this worker's gradients, their sum over all workers, the same update
@@ -382,6 +413,12 @@ impl Batches {
     fn is_at_an_end(&self) -> bool {
         self.epoch.as_ref().is_some_and(|epoch| epoch.len() == 0)
     }
+
+    /// Whether no epoch has.
+    fn are_over(&self) -> bool {
+        let last = self.epochs.get() as u64 - 1;
+        self.is_at_an_end() && self.cursor.epoch() >= last
+    }
 }
 
 /// The options that all workers have to be given: those that decide the result, and those that
@@ -417,3 +454,6 @@ const ENDING: &str = "ending";
 
 /// Small enough for the activations to stay in the cache.
 pub(crate) const TEST_BATCH: usize = 100;
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,8 @@
 mod digits;
 #[path = "cli/growth.rs"]
 mod growth;
+#[path = "cli/last_save.rs"]
+mod last_save;
 #[path = "cli/launchers.rs"]
 mod launchers;
 

@@ -8,7 +8,8 @@ use crate::Error;
 
 /// Items that another thread reads ahead, a few at most.
 ///
-/// The thread ends with the items, or when this is dropped, after the item that it is reading.
+/// The thread ends with the items, or when this is dropped, after the item that it is reading:
+/// nobody waits for that.
 ///
 /// ```
 /// use meshwork_strategy::Prefetch;
@@ -19,7 +20,8 @@ use crate::Error;
 /// ```
 #[derive(Debug)]
 pub struct Prefetch<T> {
-    items: Option<mpsc::Receiver<T>>,
+    items: mpsc::Receiver<T>,
+    /// Until its panic has been handed on.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -40,7 +42,7 @@ impl<T: Send + 'static> Prefetch<T> {
             .spawn(move || while items.next().is_some_and(|item| sender.send(item).is_ok()) {})
             .map_err(|error| Error::NoThread { kind: error.kind() })?;
         Ok(Self {
-            items: Some(receiver),
+            items: receiver,
             thread: Some(thread),
         })
     }
@@ -52,7 +54,7 @@ impl<T> Iterator for Prefetch<T> {
     /// # Panics
     /// When reading the item panicked.
     fn next(&mut self) -> Option<T> {
-        let item = self.items.as_ref().and_then(|items| items.recv().ok());
+        let item = self.items.recv().ok();
         if item.is_none()
             && let Some(thread) = self.thread.take()
             && let Err(panic) = thread.join()
@@ -63,38 +65,47 @@ impl<T> Iterator for Prefetch<T> {
     }
 }
 
-impl<T> Drop for Prefetch<T> {
-    fn drop(&mut self) {
-        // A thread that waits for room learns that nobody takes its item any more.
-        self.items = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic there ends what nobody asks for any more.
-            let _ = thread.join();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
 
     #[test]
     fn items_come_in_order_and_no_more_are_read_than_asked_for() {
         let read = Arc::new(AtomicUsize::new(0));
         let counter = read.clone();
+        let (reads, ended) = mpsc::channel::<()>();
         let numbers = (0..100).inspect(move |_| {
+            let _held_by_the_reader = &reads;
             counter.fetch_add(1, Ordering::SeqCst);
         });
         let mut ahead = Prefetch::new(numbers, 3).unwrap();
         assert_eq!(ahead.next(), Some(0));
         drop(ahead);
+        let has_ended = ended.recv_timeout(PATIENCE);
+        assert_eq!(has_ended, Err(mpsc::RecvTimeoutError::Disconnected));
         // One was taken, three may wait, and one is held by the thread that finds nobody there.
         assert!((1..=5).contains(&read.load(Ordering::SeqCst)));
         let all: Vec<i32> = Prefetch::new(0..100, 0).unwrap().collect();
         assert_eq!(all, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn it_is_dropped_while_an_item_is_read_that_never_comes() {
+        let (never, items) = mpsc::channel::<()>();
+        let ahead = Prefetch::new(items, 1).unwrap();
+        let (dropped, heard) = mpsc::channel();
+        thread::spawn(move || {
+            drop(ahead);
+            dropped.send(())
+        });
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(()));
+        drop(never);
     }
 
     #[test]

@@ -95,6 +95,11 @@ impl OuterOptimizer {
             assembled => assembled?,
         }
         outer.begins_round();
+        // All apply an exchange at one step, as newcomers are let in behind it.
+        if outer.rounds.is_due() {
+            let mut parameters = outer.rounds.agreed.clone();
+            outer.apply_due(strategy, &mut parameters)?;
+        }
         Ok(outer)
     }
 
@@ -142,9 +147,7 @@ impl OuterOptimizer {
             let is_excluded = self.rounds.begin_anew_if_excluded(begun, parameters);
             self.resets += u64::from(is_excluded);
             self.start_last(strategy, begun)?;
-            while self.rounds.is_due() {
-                self.apply_first(strategy, parameters)?;
-            }
+            self.apply_due(strategy, parameters)?;
         }
         Ok(())
     }
@@ -264,6 +267,17 @@ impl OuterOptimizer {
             };
             let started = exchange::start(strategy.group_mut(), contribution, how)?;
             self.under_way.push_back(started);
+        }
+        Ok(())
+    }
+
+    pub(super) fn apply_due(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        parameters: &mut [f32],
+    ) -> Result<(), Error> {
+        while self.rounds.is_due() {
+            self.apply_first(strategy, parameters)?;
         }
         Ok(())
     }

@@ -91,6 +91,12 @@ impl Quorum {
 /// inner steps. What exchanges came to is the same bits on all workers; which of them a worker was
 /// late for depends on the time.
 ///
+/// A worker whose training hangs is waited for by those who have [finished](Self::finish), and by
+/// all where there is no quorum without it. When it has made no step meanwhile for as long as the
+/// quorum is patient and [operations wait](meshwork_collectives::Timeouts::operation) together, it
+/// ends the training on all with an error that names it; in a job that is elastic, the others go
+/// on.
+///
 /// In a job that is [elastic](MultiWorkerMirroredStrategy::elastic) a worker that is lost costs its
 /// own inner steps since the last exchange, and holds up nobody's training: the others exchange
 /// among those who are left. A newcomer begins with what all have in common, at their step.
@@ -206,7 +212,8 @@ impl QuorumOptimizer {
     #[must_use]
     pub fn step_alone(&mut self) -> bool {
         self.checkpoint = None;
-        let state = self.shared.lock();
+        let mut state = self.shared.lock();
+        state.waited_for_since = None;
         let has_news = state.ended.is_some() || state.cut.is_some();
         !has_news && self.follower.step_alone(&state.common, state.begun)
     }
@@ -221,8 +228,10 @@ impl QuorumOptimizer {
     pub fn step(&mut self, parameters: &mut [f32]) -> Result<(), Error> {
         check_count(self.follower.agreed.len(), parameters)?;
         self.checkpoint = None;
-        let begun = self.shared.lock().begun;
-        self.follower.made_inner_step(begun);
+        let mut state = self.shared.lock();
+        state.waited_for_since = None;
+        self.follower.made_inner_step(state.begun);
+        drop(state);
         self.give_and_take(parameters)
     }
 

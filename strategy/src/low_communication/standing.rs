@@ -23,6 +23,8 @@ pub(super) struct Standing {
     /// Exchanges that it has sealed, and what the last of them consists of.
     pub(super) sealed: u64,
     pub(super) seal: Seal,
+    /// Exchanges that it has begun and not applied.
+    pub(super) under_way: u64,
 }
 
 /// Where a worker's state comes from; those further down go first.
@@ -37,7 +39,7 @@ pub(super) enum Progress {
 }
 
 /// The words that a standing takes.
-pub(super) const WORDS: usize = 9;
+pub(super) const WORDS: usize = 10;
 
 impl Standing {
     /// That of a worker with tensors of these lengths. Settings that differ have another text.
@@ -59,6 +61,7 @@ impl Standing {
             },
             sealed: rounds.sealed,
             seal: rounds.last_seal,
+            under_way: rounds.exchanges.len() as u64,
         }
     }
 
@@ -78,6 +81,7 @@ impl Standing {
             self.seal.weight.to_bits().into(),
             not_finite.map_or(0, |rank| u64::from(rank.number()) + 1),
             self.seal.has_newcomers.into(),
+            self.under_way,
         ]
     }
 
@@ -99,6 +103,7 @@ impl Standing {
             weight,
             not_finite,
             has_newcomers,
+            under_way,
         ] = *words;
         Some(Self {
             progress: match progress {
@@ -122,6 +127,7 @@ impl Standing {
                 // Whoever reads it measures anyway.
                 is_slow: false,
             },
+            under_way,
         })
     }
 
@@ -156,10 +162,14 @@ pub(super) fn missed(all: &[Standing], own: Rank) -> Result<Option<Seal>, LowCom
 
 /// Who gives its state to whom in a job whose workers may change; nobody to nobody where all are
 /// equal. An error only on the worker that cannot take part; the others go on without it.
+///
+/// In a training that runs, some may have gone on before they noticed a loss. Those give who have
+/// come the least far, so that a newcomer takes part in all that is still to be exchanged; the
+/// others who run neither give nor take.
 pub(super) fn elastic_gift(all: &[Standing], own: Rank) -> Result<Gift, LowCommunicationError> {
     let key = |one: &Standing| match one.progress {
-        Progress::Running => (one.progress, 0),
-        Progress::Beginning | Progress::Restored => (one.progress, one.step),
+        Progress::Running => (one.progress, u64::MAX - one.step, one.under_way),
+        Progress::Beginning | Progress::Restored => (one.progress, one.step, 0),
     };
     let ranks = || (0_u32..).map(Rank::new).zip(all);
     let mut source = (Rank::CHIEF, &all[0]);
@@ -168,20 +178,22 @@ pub(super) fn elastic_gift(all: &[Standing], own: Rank) -> Result<Gift, LowCommu
             source = (rank, standing);
         }
     }
-    let (source, furthest) = source;
-    if let Some(part) = all[own.index()].differs(furthest) {
+    let (source, given) = source;
+    if let Some(part) = all[own.index()].differs(given) {
         let (rank, other) = (own, source);
         return Err(LowCommunicationError::Differs { part, rank, other });
     }
-    let is_running = furthest.progress == Progress::Running;
-    let takes = |one: &Standing| match is_running {
-        true => one.progress != Progress::Running,
-        false => (one.step, one.state) != (furthest.step, furthest.state),
+    let gives = |one: &Standing| match given.progress {
+        Progress::Running => key(one) == key(given),
+        Progress::Beginning | Progress::Restored => {
+            (one.step, one.state) == (given.step, given.state)
+        }
     };
+    let takes = |one: &Standing| one.progress != Progress::Running && !gives(one);
     let takers: Vec<Rank> = ranks()
         .filter_map(|(rank, one)| takes(one).then_some(rank))
         .collect();
-    let givers = ranks().filter_map(|(rank, one)| (!takes(one)).then_some(rank));
+    let givers = ranks().filter_map(|(rank, one)| gives(one).then_some(rank));
     Ok(match takers.is_empty() {
         true => Gift::default(),
         false => Gift {
@@ -227,6 +239,7 @@ mod tests {
                 has_newcomers: true,
                 is_slow: false,
             },
+            under_way: 2,
         }
     }
 
@@ -281,6 +294,27 @@ mod tests {
             let gift = elastic_gift(&each.collect::<Vec<_>>(), Rank::CHIEF).unwrap();
             assert_eq!(numbers(&gift.givers), givers, "{all:?}");
             assert_eq!(numbers(&gift.takers), takers, "{all:?}");
+        }
+    }
+
+    #[test]
+    fn of_those_who_run_the_least_far_give_and_the_others_neither_give_nor_take() {
+        let at = |step, under_way| Standing {
+            under_way,
+            ..standing(Progress::Running, step, 0)
+        };
+        let cases: [([Standing; 3], &[u32]); 3] = [
+            ([at(3, 0), at(9, 0), at(3, 0)], &[0, 2]),
+            ([at(9, 1), at(3, 0), at(4, 0)], &[1]),
+            // At one step, the first has applied an exchange more.
+            ([at(3, 1), at(3, 2), at(3, 2)], &[1, 2]),
+        ];
+        for (running, givers) in cases {
+            let newcomer = standing(Progress::Beginning, 0, 5);
+            let all = [&running[..], &[newcomer]].concat();
+            let gift = elastic_gift(&all, Rank::CHIEF).unwrap();
+            assert_eq!(numbers(&gift.givers), givers, "{running:?}");
+            assert_eq!(numbers(&gift.takers), [3], "{running:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Trainings of several workers against one process that simulates all of them.
 
 mod excluded;
+mod members;
 
 use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
 

@@ -128,8 +128,9 @@ impl MultiWorkerMirroredStrategy {
     ///
     /// # Errors
     /// Those of `training` that are this worker's own, which the others learn; the loss of a worker
-    /// where the job is not elastic, or too few are left. [`Error::ReplicasDiverged`] ends the
-    /// training on all workers, as none of them knows whose copy is right.
+    /// where the job is not elastic, or too few are left to make the steps that are missing.
+    /// [`Error::ReplicasDiverged`] ends the training on all workers, as none of them knows whose
+    /// copy is right.
     pub fn train<T: Training>(&mut self, training: &mut T) -> Result<(), T::Error> {
         Session::new(self, training).run()
     }

@@ -15,7 +15,9 @@ use crate::Error;
 
 impl Distributed {
     /// The last epoch whose checkpoint the chief finds whole in `folder`, the one of the training;
-    /// all workers are told. `None` where there is none, and a training begins.
+    /// all workers are told. `None` where there is none, and a training begins. In an
+    /// [elastic](Self::elastic_from_env) job each worker finds its own: the training goes on from
+    /// that of its chief, who may be lost before it begins.
     ///
     /// Checkpoints are those that burn's `with_default_checkpointers` writes. One that a worker was
     /// killed over is passed over. With it a job goes on after the loss of a worker, where its
@@ -44,17 +46,15 @@ impl Distributed {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Checkpoints`] when the chief cannot look, which ends the job; [`Error::Strategy`];
-    /// [`Error::Left`].
+    /// [`Error::Checkpoints`] when the chief cannot look, which ends the job; in an elastic one when
+    /// this worker cannot, and the others go on without it. [`Error::Strategy`]; [`Error::Left`].
     pub fn last_checkpoint(&self, folder: impl AsRef<Path>) -> Result<Option<usize>, Error> {
         let folder = folder.as_ref().join("checkpoint");
         let mut strategy = self.shared.strategy();
         let strategy = strategy.as_mut().ok_or(Error::Left)?;
         if strategy.is_elastic() {
-            return match strategy.rank() {
-                Rank::CHIEF => last_whole(&folder),
-                _ => Ok(None),
-            };
+            // Any of them may be the chief by the time that the training begins.
+            return Ok(strategy.run(|_| last_whole(&folder))?.into_first());
         }
         let told = strategy.run(|replica| {
             let own = match replica.replica_id() {

@@ -167,6 +167,21 @@ where
         device: Option<&Device>,
         agreement: &str,
     ) -> Result<(), Error> {
+        self.prepare(strategy, device, agreement);
+        strategy.train(self)?;
+        if strategy.is_chief() {
+            self.teller.finish();
+        }
+        Ok(())
+    }
+
+    /// What comes before the first step.
+    pub(super) fn prepare(
+        &mut self,
+        strategy: &MultiWorkerMirroredStrategy,
+        device: Option<&Device>,
+        agreement: &str,
+    ) {
         let device = self.device(device);
         self.learner.fork(&device);
         self.metrics_device = device.clone().inner();
@@ -181,11 +196,6 @@ where
         self.gradients.keep(membership);
         // burn has told it of the first chief.
         self.teller.has_begun = strategy.is_chief();
-        strategy.train(self)?;
-        if strategy.is_chief() {
-            self.teller.finish();
-        }
-        Ok(())
     }
 
     fn device(&self, asked: Option<&Device>) -> Device {
@@ -270,6 +280,10 @@ where
         let own = &self.state;
         if self.worker.has_begun && state.steps == own.steps + 1 {
             // The others have made the step in flight, in which this worker's batches are.
+            if !self.attempt.trained.is_empty() {
+                // A scheduler that is restored does not say what its last rate was.
+                self.step_rate();
+            }
             self.deliver();
         }
         let (epoch, stage) = (self.state.epoch, self.state.stage);

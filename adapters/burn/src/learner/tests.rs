@@ -29,6 +29,7 @@ use crate::Error;
 use crate::testing::each;
 use seen::Seen;
 
+mod ahead;
 mod held_back;
 mod restarts;
 mod seen;
@@ -187,6 +188,8 @@ struct Ran {
     losses: Vec<[f64; 2]>,
     /// Items of each epoch, of training and of validation, in the order of the chief's metrics.
     seen: [Vec<Vec<usize>>; 2],
+    /// The learning rate of each batch that the chief's metrics were told of in training.
+    rates: Vec<f64>,
     interrupted: Option<String>,
     error: Option<String>,
     left: Result<(), Error>,
@@ -319,6 +322,7 @@ impl Job {
         Ran {
             values: result.model.values(),
             losses: losses.lock().unwrap().clone(),
+            rates: seen[0].rates(),
             seen: seen.map(|seen| seen.epochs()),
             interrupted: result.interrupted.and_then(|stop| stop.reason),
             error: result.error.map(|error| error.to_string()),

@@ -100,6 +100,19 @@ impl Report {
             _ => Self::Waiting(Duration::from_millis(word - 4)),
         }
     }
+
+    /// Whether others wait for the training of the worker that reports so, where the decision is to
+    /// wait.
+    pub(super) fn is_waited_for(self, reports: &[Self]) -> bool {
+        match self {
+            // An exchange has what it gives by then: only the end waits for it.
+            Self::Ready => reports.contains(&Self::Finished),
+            Self::Working => reports
+                .iter()
+                .any(|other| matches!(other, Self::Waiting(_) | Self::Finished)),
+            Self::Waiting(_) | Self::Finished | Self::Begun => false,
+        }
+    }
 }
 
 impl Quorum {

@@ -30,6 +30,8 @@ pub(super) struct State {
     pub(super) cut: Option<Cut>,
     /// Whether others' state came in the place of this worker's.
     pub(super) has_taken_over: bool,
+    /// Since when others have waited for the next inner step of this worker.
+    pub(super) waited_for_since: Option<Instant>,
     /// Whether this worker makes no more inner steps.
     is_finished: bool,
     /// Whether the training is over without having finished.
@@ -65,6 +67,7 @@ impl Shared {
                 offers,
                 cut: None,
                 has_taken_over: false,
+                waited_for_since: None,
                 is_finished: false,
                 is_dropped: false,
                 ended: None,
@@ -135,6 +138,7 @@ impl State {
         let compression = rounds.settings.compression;
         self.traffic.count(length, compression, self.place.workers);
         self.begun = self.common.made() + 1;
+        self.waited_for_since = None;
         match self.offers.pop_front() {
             Some(offer) => offer.contribution,
             None => Contribution::none(length),

@@ -91,9 +91,33 @@ fn in_every_small_world_nobody_is_left_behind_without_a_quorum_and_an_end_is_eve
                     assert!(finished < reports.len());
                     let all_came = working == 0 && just_here + patient > 0;
                     assert!(!all_came && patient < workers, "{reports:?}");
+                    // Whoever waits does so for somebody, whose training may hang.
+                    let waits = finished + just_here + patient > 0;
+                    let is_waited_for = |one: &Report| one.is_waited_for(&reports);
+                    assert_eq!(waits, reports.iter().any(is_waited_for), "{reports:?}");
                 }
             }
         }
+    }
+}
+
+#[test]
+fn only_those_are_waited_for_without_whom_others_do_not_go_on() {
+    use Report::{Begun, Finished, Ready, Waiting, Working};
+    let waiting = Waiting(Duration::ZERO);
+    for (report, others, expected) in [
+        (Working, [waiting, Ready], true),
+        (Working, [Finished, Working], true),
+        (Working, [Working, Ready], false),
+        (Ready, [Finished, Working], true),
+        // Not for what it gives, but for the one that works.
+        (Ready, [waiting, Working], false),
+        (waiting, [Finished, Working], false),
+        (Finished, [waiting, Working], false),
+        (Begun, [waiting, Finished], false),
+    ] {
+        let reports = [report, others[0], others[1]];
+        assert_eq!(report.is_waited_for(&reports), expected, "{reports:?}");
     }
 }
 

@@ -6,7 +6,9 @@ use std::mem::take;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use meshwork_collectives::Timeouts;
 
 use super::super::exchange::{self, How};
 use super::super::links::{Fastest, unless_too_many};
@@ -93,6 +95,7 @@ impl Participant {
         match self.quorum.decide(&reports) {
             Decision::End => return self.end(),
             Decision::Wait => {
+                self.check_training(report, &reports)?;
                 // All others are there at once when one that works has news.
                 let nobody_works = !reports.contains(&Report::Working);
                 if report == Report::Working || nobody_works {
@@ -103,6 +106,31 @@ impl Participant {
             Decision::Exchange => self.exchange_next()?,
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Ends the group where the training of this worker hangs, which no operation notices: those
+    /// who wait for it would wait for ever.
+    fn check_training(&mut self, report: Report, reports: &[Report]) -> Result<(), Error> {
+        let mut state = self.shared.lock();
+        if !report.is_waited_for(reports) {
+            state.waited_for_since = None;
+            return Ok(());
+        }
+        let since = *state.waited_for_since.get_or_insert_with(Instant::now);
+        drop(state);
+        let timeout = self.strategy.options().timeouts().operation();
+        let limit = self.quorum.patience.saturating_add(timeout);
+        let waited = since.elapsed();
+        if waited <= limit {
+            return Ok(());
+        }
+        let error = self.strategy.group_mut().abort(format!(
+            "the training of this worker made no step for {waited:.1?} while others waited for it, \
+             and the quorum's patience and the operation timeout are {limit:.1?}: look at what it \
+             waits for, such as its data, or give it more time by {}",
+            Timeouts::OPERATION_ENV
+        ));
+        Err(error.into())
     }
 
     /// Makes the next exchange, with what this worker has to give by now; then lets in those who

@@ -206,6 +206,7 @@ fn standing(worker: &Worker) -> Standing {
         state: 0,
         sealed: worker.rounds.sealed,
         seal: worker.rounds.last_seal,
+        under_way: worker.rounds.exchanges.len() as u64,
     }
 }
 

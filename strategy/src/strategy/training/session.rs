@@ -23,6 +23,8 @@ pub(super) struct Session<'a, T> {
     training: &'a mut T,
     /// Whether others can continue from this state.
     begun: bool,
+    /// Whether there was nothing left to do for these workers.
+    is_done: bool,
     /// What has come of the state of others, until all of it is here.
     partial: Option<Partial<Taken>>,
 }
@@ -40,6 +42,7 @@ impl<'a, T: Training> Session<'a, T> {
             strategy,
             training,
             begun: false,
+            is_done: false,
             partial: None,
         }
     }
@@ -54,7 +57,11 @@ impl<'a, T: Training> Session<'a, T> {
             match self.turn() {
                 Ok(Progress::Step) => {}
                 Ok(Progress::Done) => return Ok(()),
-                Err(error) => self.go_on(error)?,
+                Err(error) => match self.go_on(error) {
+                    // They have ended, as this worker may: nothing is missing here.
+                    Err(_) if self.is_done && self.strategy.others_are_gone() => return Ok(()),
+                    went_on => went_on?,
+                },
             }
         }
     }
@@ -62,6 +69,7 @@ impl<'a, T: Training> Session<'a, T> {
     /// One step, and a poll for waiting processes when one is due.
     fn turn(&mut self) -> Result<Progress, T::Error> {
         let progress = self.training.step(self.strategy)?;
+        self.is_done = progress == Progress::Done;
         self.strategy.meter.trained(self.training.steps());
         let due = match progress {
             Progress::Step => self.strategy.is_due(),
@@ -118,7 +126,7 @@ impl<'a, T: Training> Session<'a, T> {
             StateSource::Furthest(gift) => self.pass_on(&gift)?,
         }
         self.partial = None;
-        self.begun = true;
+        (self.begun, self.is_done) = (true, false);
         Ok(())
     }
 

@@ -1,6 +1,9 @@
 //! Training loops of workers as threads: the common initial state, a worker alone, and errors that
 //! end the job. Losses of whole processes are tested in the integration tests.
 
+use std::sync::Barrier;
+use std::time::Duration;
+
 use meshwork_collectives::JobSecret;
 use meshwork_testing::{free_addresses, in_threads, tf_config};
 
@@ -14,6 +17,8 @@ struct Count {
     steps: u64,
     last: u64,
     told: Vec<&'static str>,
+    /// What it does where no step is left.
+    at_end: fn(&mut MultiWorkerMirroredStrategy),
 }
 
 impl Count {
@@ -23,6 +28,7 @@ impl Count {
             steps: 0,
             last,
             told: Vec::new(),
+            at_end: |_| {},
         }
     }
 }
@@ -37,6 +43,7 @@ impl Training for Count {
 
     fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<Progress, Error> {
         if self.steps == self.last {
+            (self.at_end)(strategy);
             return Ok(Progress::Done);
         }
         let mut own = [strategy.rank().number() as f32];
@@ -118,12 +125,14 @@ fn an_error_of_ones_own_ends_a_job_that_is_not_elastic_for_all() {
 /// Those of a job that may go on without some, each with its number.
 fn elastic<R: Send>(
     workers: usize,
+    timeouts: Timeouts,
     program: impl Fn(usize, MultiWorkerMirroredStrategy) -> R + Sync,
 ) -> Vec<R> {
     let (addresses, secret) = (free_addresses(workers), JobSecret::generate().unwrap());
     in_threads(0..workers, |worker| {
         let resolver = TfConfigResolver::from_json(tf_config(&addresses, worker));
-        let (options, secret) = (CommunicationOptions::new(), secret.clone());
+        let options = CommunicationOptions::new().with_timeouts(timeouts);
+        let secret = secret.clone();
         let entry = JoinMode::Founding;
         let made = MultiWorkerMirroredStrategy::elastic(&resolver, secret, options, entry);
         program(worker, made.unwrap())
@@ -132,7 +141,7 @@ fn elastic<R: Send>(
 
 #[test]
 fn copies_that_differ_end_a_job_that_is_elastic_on_all_workers() {
-    let ended = elastic(3, |worker, mut strategy| {
+    let ended = elastic(3, Timeouts::default(), |worker, mut strategy| {
         let mut copies = Copies {
             count: Count::new(0.0, 5),
             is_other: worker == 2,
@@ -142,6 +151,30 @@ fn copies_that_differ_end_a_job_that_is_elastic_on_all_workers() {
     let ranks = vec![Rank::new(2)];
     let expected: Result<(), Error> = Err(Error::ReplicasDiverged { ranks });
     assert_eq!(ended, [expected.clone(), expected.clone(), expected]);
+}
+
+#[test]
+fn whoever_has_made_the_last_step_ends_well_where_the_others_have_gone_already() {
+    static ALL_HAVE_MADE_IT: Barrier = Barrier::new(3);
+    // It looks for them for half of this.
+    let timeouts = Timeouts::default().with_join(Duration::from_secs(10));
+    let ended = elastic(3, timeouts, |worker, mut strategy| {
+        let mut count = Count::new(0.0, 2);
+        count.at_end = match worker {
+            2 => |_| {
+                ALL_HAVE_MADE_IT.wait();
+            },
+            // As if the look for newcomers had ended here, and not on the last worker.
+            _ => |strategy| {
+                ALL_HAVE_MADE_IT.wait();
+                strategy.group = Group::local(1).unwrap().remove(0);
+            },
+        };
+        let trained = strategy.train(&mut count);
+        strategy.leave().unwrap();
+        trained
+    });
+    assert_eq!(ended, [Ok(()), Ok(()), Ok(())]);
 }
 
 #[test]

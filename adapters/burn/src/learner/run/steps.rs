@@ -56,27 +56,36 @@ where
         loop {
             let step = self.train_batch(replica, number)?;
             let is_due = self.gradients.are_due(&mut batches, &step);
-            if is_due {
-                let model = self.learner.model();
-                let mirrored = self.mirrored.as_mut().expect("the workers have met");
-                let sum = self.gradients.reduce(replica, mirrored, &model, &batches)?;
-                drop(model);
-                self.learner.lr_step();
-                self.learner.optimizer_step(sum);
-            }
             seen.extend(step.seen);
             if step.samples > 0 {
+                // Before the sum, which others may have where this worker has not.
                 self.attempt.trained.push(Trained {
                     samples: step.samples,
                     output: step.output,
                     rate: self.learner.lr_current(),
                 });
             }
+            if is_due {
+                let model = self.learner.model();
+                let mirrored = self.mirrored.as_mut().expect("the workers have met");
+                let sum = self.gradients.reduce(replica, mirrored, &model, &batches)?;
+                drop(model);
+                self.step_rate();
+                self.learner.optimizer_step(sum);
+            }
             if is_due || step.samples == 0 || step.flow == Flow::Stop {
                 let flow = step.flow;
                 return Ok(Made { seen, flow });
             }
             number += 1;
+        }
+    }
+
+    /// The scheduler makes its step, whose rate is told with the last batch.
+    pub(super) fn step_rate(&mut self) {
+        self.learner.lr_step();
+        if let Some(last) = self.attempt.trained.last_mut() {
+            last.rate = self.learner.lr_current();
         }
     }
 

@@ -1,6 +1,7 @@
 //! Trainings that go on from a checkpoint, against those that were not interrupted.
 
 use super::*;
+use crate::testing::elastic;
 
 #[test]
 fn a_training_goes_on_from_a_checkpoint_with_the_order_of_the_epochs_to_come() {
@@ -38,4 +39,40 @@ fn a_training_goes_on_from_a_checkpoint_with_the_order_of_the_epochs_to_come() {
             assert_eq!(found.values, expected.values);
         }
     }
+}
+
+#[test]
+fn who_loses_the_chief_before_an_elastic_job_begins_goes_on_from_the_checkpoint_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = |epochs| Job {
+        epochs,
+        kept: Some(folder.path().to_owned()),
+        interrupter: Interrupter::new(),
+        ..Job::new(24, 24)
+    };
+    let first = alone(kept(1));
+    assert!(first.error.is_none(), "{first:?}");
+    let ran = elastic(3, |_, strategy| {
+        let is_chief = strategy.is_chief();
+        let distributed = Distributed::new(strategy);
+        let behind = distributed.last_checkpoint(folder.path()).unwrap();
+        assert_eq!(behind, Some(1));
+        if is_chief {
+            // Without a word to the others, as one that is killed.
+            drop(distributed.shared.strategy().take());
+            return None;
+        }
+        let job = Job { behind, ..kept(3) };
+        Some(job.run_by(distributed, 0.0))
+    });
+    let [None, Some(chief), Some(other)] = &ran[..] else {
+        panic!("{ran:?}");
+    };
+    for worker in [chief, other] {
+        let is_well = worker.error.is_none() && worker.left.is_ok();
+        assert!(is_well, "{worker:?}");
+        assert_eq!(worker.values, chief.values);
+    }
+    // Of the second epoch and the third.
+    assert_eq!((chief.losses.len(), chief.seen[0].len()), (2, 2));
 }

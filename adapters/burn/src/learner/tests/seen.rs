@@ -9,6 +9,7 @@ use super::*;
 #[derive(Clone)]
 pub(super) struct Seen {
     epochs: Arc<Mutex<Vec<Vec<usize>>>>,
+    rates: Arc<Mutex<Vec<f64>>>,
 }
 
 /// What items are known by.
@@ -23,7 +24,13 @@ impl Adaptor<Targets> for RegressionOutput {
 impl Seen {
     pub(super) fn new() -> Self {
         let epochs = Arc::new(Mutex::new(vec![Vec::new()]));
-        Self { epochs }
+        let rates = Arc::default();
+        Self { epochs, rates }
+    }
+
+    /// Learning rates of all batches, as they came; there are none in validation.
+    pub(super) fn rates(&self) -> Vec<f64> {
+        self.rates.lock().unwrap().clone()
     }
 
     /// Of each epoch, as they came; an epoch that is not over is one, too.
@@ -52,6 +59,8 @@ impl Metric for Seen {
             ..
         } = of.progress;
         assert!(items_processed <= items_total, "{:?}", of.progress);
+        let rate = of.lr.as_ref().map(|rate| rate.base());
+        self.rates.lock().unwrap().extend(rate);
         let mut epochs = self.epochs.lock().unwrap();
         let targets = targets.0.to_data().try_into_vec::<f32>().unwrap();
         let items = targets.as_chunks::<2>().0.iter().map(|of| item_of(*of));

@@ -10,7 +10,7 @@ use super::super::super::tests::{
 use super::super::super::{NotFinite, OuterOptimizer};
 use super::super::*;
 use super::{HOUR, quorum};
-use crate::{Cursor, Snapshot};
+use crate::{CommunicationOptions, Cursor, Snapshot};
 
 /// As [`trained`], with a quorum.
 fn trained_with_quorum(
@@ -157,6 +157,68 @@ fn a_worker_that_drops_it_early_ends_the_training_of_all() {
             "{error}"
         );
     }
+}
+
+/// How long operations wait, and so others for a worker whose training hangs.
+const LIMIT: Duration = Duration::from_secs(1);
+
+fn joined_without_patience(
+    strategy: MultiWorkerMirroredStrategy,
+    workers: usize,
+    settings: LowCommunication,
+) -> QuorumOptimizer {
+    let options = CommunicationOptions::new().with_operation_timeout(LIMIT);
+    let quorum = quorum(workers, Duration::from_millis(1));
+    let strategy = strategy.with_options(options);
+    QuorumOptimizer::new(strategy, settings, quorum, &LENGTHS, &beginning()).unwrap()
+}
+
+#[test]
+fn a_worker_whose_training_hangs_is_waited_for_until_the_operation_timeout_and_named() {
+    // The other one waits in its step, or when it has finished.
+    for workers in [2, 1] {
+        let (told, hangs) = mpsc::channel::<()>();
+        let (told, hangs) = (Mutex::new(Some(told)), Mutex::new(hangs));
+        let errors = each(2, |strategy| {
+            let mut outer = joined_without_patience(strategy, workers, settings(1));
+            let mut own = beginning();
+            if outer.rank() != Rank::CHIEF {
+                is_let_on(&hangs);
+                return outer.step(&mut own).unwrap_err();
+            }
+            let stepped = outer.step(&mut own);
+            assert_eq!(stepped.is_ok(), workers == 1, "{stepped:?}");
+            let ended = stepped.and_then(|()| outer.finish(&mut own));
+            drop(told.lock().unwrap().take());
+            ended.unwrap_err()
+        });
+        for error in errors {
+            assert_eq!(error.rank_at_fault(), Some(Rank::new(1)), "{error}");
+            assert!(error.to_string().contains("made no step for"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn who_makes_steps_is_waited_for_however_long_the_others_have_finished() {
+    each(2, |strategy| {
+        let mut outer = joined_without_patience(strategy, 1, settings(u32::MAX));
+        let mut own = beginning();
+        if outer.rank() != Rank::CHIEF {
+            // Steps of either kind alone are enough.
+            let began = Instant::now();
+            while began.elapsed() < LIMIT * 3 / 2 {
+                inner_step(&mut own, 1, outer.steps());
+                assert!(outer.step_alone());
+            }
+            while began.elapsed() < LIMIT * 3 {
+                inner_step(&mut own, 1, outer.steps());
+                outer.step(&mut own).unwrap();
+            }
+        }
+        outer.finish(&mut own).unwrap();
+        outer.into_strategy().leave().unwrap();
+    });
 }
 
 #[test]

@@ -93,6 +93,19 @@ fn a_worker_that_lends_other_arrays_is_named_to_all() {
 }
 
 #[test]
+fn who_has_met_others_anew_is_to_ask_again_whether_anything_is_left() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let mut model = Model::new(3, 1.0);
+    let mut session = Session::new(&mut strategy, &mut model);
+    assert_eq!(session.turn(), Ok(Progress::Done));
+    assert!(session.is_done);
+    let change = Change::to(session.strategy.group.epoch());
+    session.assemble(&change).unwrap();
+    assert!(!session.is_done);
+    strategy.leave().unwrap();
+}
+
+#[test]
 fn a_state_that_was_overwritten_by_half_is_nothing_to_begin_from() {
     let group = Group::local(1).unwrap().remove(0);
     let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
