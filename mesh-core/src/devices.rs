@@ -87,7 +87,7 @@ impl Devices {
     ///
     /// # Errors
     /// [`Error::DeviceWithoutType`] when neither names a type, [`Error::TooManyDevices`] when there
-    /// are more than a `usize` can count.
+    /// are more devices than a `usize` can count, or more tasks than memory holds.
     pub fn of_tasks(
         host: &DeviceSpec,
         tasks: u32,

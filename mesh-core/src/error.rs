@@ -257,8 +257,11 @@ pub enum Error {
         "the mesh was given empty lists of devices: name local or global devices, or give no list"
     )]
     NoDevices,
-    /// More devices are counted than there are numbers for.
-    #[error("the indices of counted devices go above {}: count fewer", u32::MAX)]
+    /// More devices are counted than there are numbers or memory for.
+    #[error(
+        "more devices are counted than fit into memory or have an index up to {}: count fewer",
+        u32::MAX
+    )]
     TooManyDevices,
     /// A device of a mesh has no type.
     #[error("device {device:?} at position {position} has no type: name it such as /device:GPU:0", device = device.to_string())]

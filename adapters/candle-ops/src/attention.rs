@@ -20,7 +20,8 @@ use crate::vector::{accumulate, dot, each_beside, softmax};
 /// [`Error::Heads`], and those of candle.
 pub fn causal_attention(projected: &Tensor, heads: usize) -> Result<Tensor> {
     let (_, places, columns) = projected.dims3()?;
-    if heads == 0 || !columns.is_multiple_of(3 * heads) {
+    let parts = heads.checked_mul(3);
+    if parts.is_none_or(|parts| parts == 0 || !columns.is_multiple_of(parts)) {
         return Err(Error::Heads { columns, heads }.into());
     }
     let size = columns / 3 / heads;

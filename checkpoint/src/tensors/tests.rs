@@ -263,6 +263,29 @@ fn merged_tensors_are_one_file_for_any_reader() {
 }
 
 #[test]
+fn rows_without_elements_are_merged_at_once_however_many_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let series = Series::new(folder.path(), "ck");
+    let generation = series.begin().unwrap();
+    let body = br#"{"tensors":{"t":{"shape":[4611686018427387904,0],"element":"u8"}}}"#;
+    let index = Index::new(generation, [], body.to_vec()).unwrap();
+    series.finish(&index).unwrap();
+    let saved = SavedTensors::open(&series, generation).unwrap();
+    let mut merged = Vec::new();
+    // Ends a merge that goes on behind the head.
+    let head = |bytes: &[u8]| match merged.is_empty() {
+        true => {
+            merged.extend_from_slice(bytes);
+            Ok(())
+        }
+        false => Err(Box::<dyn std::error::Error>::from("a part without bytes")),
+    };
+    saved.merge(head).unwrap();
+    let read = safetensors::SafeTensors::deserialize(&merged).unwrap();
+    assert_eq!(read.tensor("t").unwrap().shape(), [1 << 62, 0]);
+}
+
+#[test]
 fn blocks_that_overlap_and_indices_of_something_else_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let series = Series::new(folder.path(), "ck");

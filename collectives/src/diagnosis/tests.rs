@@ -252,6 +252,21 @@ fn a_rank_that_waited_for_whoever_did_not_hear_it_has_a_dead_link() {
 }
 
 #[test]
+fn waits_of_more_microseconds_than_can_be_added_up_are_waits() {
+    let witness = failed(dump(0, 2, &["a"], Some("b")), lost(1, Loss::Unheard, None));
+    let (one, other) = (Rank::new(0), Rank::new(1));
+    for waits in [vec![3 * SECOND], vec![u64::MAX, 1]] {
+        let mut cut_off = failed(
+            dump(1, 2, &["a"], Some("b")),
+            lost(1, Loss::Unheard, Some(0)),
+        );
+        cut_off.operations[1].waits = waits.into_iter().map(|micros| (one, micros)).collect();
+        let dumps = [witness.clone(), cut_off];
+        assert_eq!(cause(&dumps), Cause::DeadLink { one, other });
+    }
+}
+
+#[test]
 fn a_rank_that_drops_its_group_misses_the_call_that_the_others_are_in() {
     for world in 2..5 {
         for victim in 0..world {

@@ -65,7 +65,8 @@ impl Builder {
             return Ok(());
         }
         let family = self.family(first, Spelling::Canonical);
-        self.list.runs.reserve_exact(tasks as usize);
+        let reserved = self.list.runs.try_reserve_exact(tasks as usize);
+        reserved.map_err(|_| Error::TooManyDevices)?;
         let mut end = 0;
         for task in 0..tasks {
             end += per_task as usize;

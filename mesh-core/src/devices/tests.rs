@@ -114,6 +114,30 @@ fn a_device_takes_24_bytes_where_nothing_is_shared() {
     assert_eq!((devices.runs.capacity(), devices.families.len()), (1000, 1));
 }
 
+/// The limit is one of the whole process, so the test runs itself in a process of its own.
+#[cfg(target_os = "linux")]
+#[test]
+fn more_tasks_than_memory_holds_are_refused() {
+    const ALONE: &str = "MESHWORK_TEST_WITHOUT_MEMORY";
+    if std::env::var_os(ALONE).is_some() {
+        let [host, gpu] = ["/job:w", "GPU"].map(|text| DeviceSpec::parse(text).unwrap());
+        let devices = Devices::of_tasks(&host, u32::MAX, &gpu, 1);
+        assert_eq!(devices, Err(Error::TooManyDevices));
+        return;
+    }
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let name = format!("{module}::more_tasks_than_memory_holds_are_refused");
+    let ended = std::process::Command::new("sh")
+        .args(["-c", "ulimit -v 16777216 && exec \"$0\" --exact \"$1\""])
+        .arg(std::env::current_exe().unwrap())
+        .arg(name)
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(said.contains("1 passed"), "{ended:?}");
+}
+
 #[test]
 fn indices_are_not_counted_above_the_largest() {
     assert_eq!(

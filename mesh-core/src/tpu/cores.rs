@@ -90,16 +90,19 @@ pub struct TpuTopology {
     cores: usize,
 }
 
+/// As many as a `Vec` has room for.
+const MOST_CORES: usize = isize::MAX.unsigned_abs() / size_of::<TpuCore>();
+
 impl TpuTopology {
     /// A slice of `[x, y, z, cores per chip]`.
     ///
     /// # Errors
-    /// [`TpuError::Topology`] for a size of 0, more than two cores per chip, or more cores than a
-    /// `usize` can count.
+    /// [`TpuError::Topology`] for a size of 0, more than two cores per chip, or more cores than any
+    /// list can hold.
     pub fn new(sizes: [usize; 4]) -> Result<Self, TpuError> {
         let cores = sizes.into_iter().try_fold(1_usize, usize::checked_mul);
-        match cores {
-            Some(cores) if cores > 0 && sizes[3] <= 2 => Ok(Self { sizes, cores }),
+        match cores.filter(|cores| (1..=MOST_CORES).contains(cores)) {
+            Some(cores) if sizes[3] <= 2 => Ok(Self { sizes, cores }),
             _ => Err(TpuError::Topology { sizes }),
         }
     }

@@ -136,7 +136,15 @@ fn what_does_not_fit_the_slice_is_refused() {
             TpuError::RingBounds { .. }
         ));
     }
-    for sizes in [[0, 1, 1, 1], [2, 2, 1, 3], [usize::MAX, 2, 1, 1]] {
+    // A core takes 32 bytes, and a list at most one byte less than 2^63.
+    assert!(TpuTopology::new([(1 << 58) - 1, 1, 1, 1]).is_ok());
+    for sizes in [
+        [0, 1, 1, 1],
+        [2, 2, 1, 3],
+        [usize::MAX, 2, 1, 1],
+        [1 << 58, 1, 1, 1],
+        [1 << 60, 1, 1, 1],
+    ] {
         assert_eq!(TpuTopology::new(sizes), Err(TpuError::Topology { sizes }));
     }
     assert!("q".parse::<TpuAxis>().is_err());

@@ -138,6 +138,11 @@ fn shapes_that_do_not_fit_are_refused_by_their_sizes() {
             "12 columns are no queries, keys and values of {heads} heads"
         )));
     }
+    // Three times as many would be counted as two.
+    let (columns, heads) = (6, usize::MAX / 3 + 1);
+    let told = refused(ops::causal_attention(&variable(&[1, 1, columns], 1), heads));
+    let expected = ops::Error::Heads { columns, heads }.to_string();
+    assert!(told.contains(&expected), "{told}");
     let (w, b) = (variable(&[11], 2), variable(&[12], 3));
     let told = refused(ops::layer_norm(&projected, &w, &b, 1e-5));
     assert!(

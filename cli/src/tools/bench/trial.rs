@@ -35,12 +35,14 @@ impl Trial {
     /// Buffers of which the larger has `elements`, rounded to whole blocks.
     pub(super) fn new(wanted: &Bench, elements: usize, group: &mut Group) -> Result<Self, Failure> {
         let world = group.world() as usize;
-        let block = elements.div_ceil(world);
+        let whole = elements.checked_next_multiple_of(world);
+        let whole = whole.ok_or_else(out_of_memory)?;
+        let block = whole / world;
         let (input, output) = match wanted.operation() {
             Operation::AllReduce | Operation::Broadcast | Operation::SendRecv => (elements, 0),
-            Operation::AllGather => (block, block * world),
-            Operation::ReduceScatter => (block * world, block),
-            Operation::AllToAll => (block * world, block * world),
+            Operation::AllGather => (block, whole),
+            Operation::ReduceScatter => (whole, block),
+            Operation::AllToAll => (whole, whole),
         };
         Ok(Self {
             operation: wanted.operation(),
@@ -153,8 +155,10 @@ fn pattern(rank: usize, at: usize) -> f32 {
 
 impl Paged {
     fn new(elements: usize) -> io::Result<Self> {
-        let bytes = elements * size_of::<f32>();
-        let memory = MmapMut::map_anon(bytes + HUGE_PAGE)?;
+        let bytes = elements.checked_mul(size_of::<f32>());
+        let bytes = bytes.ok_or_else(out_of_memory)?;
+        let all = bytes.checked_add(HUGE_PAGE).ok_or_else(out_of_memory)?;
+        let memory = MmapMut::map_anon(all)?;
         #[cfg(target_os = "linux")]
         if bytes >= HUGE_PAGE {
             // Without them it is slower, and no less right.
@@ -166,6 +170,11 @@ impl Paged {
             memory,
         })
     }
+}
+
+/// Of more bytes than can be counted.
+fn out_of_memory() -> io::Error {
+    io::ErrorKind::OutOfMemory.into()
 }
 
 impl Memory {
@@ -239,6 +248,17 @@ mod tests {
         assert!((2.9..3.1).contains(&bound), "{bound}");
         trial.input[300] = pattern(0, 300) + 3.2;
         assert_eq!(trial.wrong(0, 1), 1);
+    }
+
+    #[test]
+    fn private_buffers_of_more_bytes_than_can_be_counted_are_refused() {
+        for (operation, ranks) in [("all-to-all", 4), ("all-reduce", 1)] {
+            let group = &mut Group::local(ranks).unwrap()[0];
+            let line = Line::parse_from(["bench", operation, "--private"]);
+            let refused = Trial::new(&line.bench, usize::MAX / size_of::<f32>(), group);
+            let refused = refused.err().unwrap().downcast::<io::Error>().unwrap();
+            assert_eq!(refused.kind(), io::ErrorKind::OutOfMemory, "{operation}");
+        }
     }
 
     /// Changes the last bit of an element of the result.

@@ -13,7 +13,7 @@
 //! axes, else what is summed.
 
 use super::super::rule::{Axis, Disagreement, Kind, Place, Rule, along, coarsely};
-use super::super::{Convolution, OpError, Pool};
+use super::super::{Convolution, OpError, Pool, WindowAxis};
 use super::{check_entries, check_rank, check_shape, check_size};
 use crate::PartialReduction;
 
@@ -147,8 +147,7 @@ fn pooled(op: &'static str, input: &[usize], of: &Pool) -> Result<Vec<usize>, Op
         .iter()
         .enumerate()
     {
-        let is_padding = |window: &usize| along.inside(*window).0.is_empty();
-        if let Some(window) = (0..along.count()).find(is_padding) {
+        if let Some(window) = on_padding(along) {
             let axis = axis + 1;
             return Err(OpError::WindowOfPadding { op, axis, window });
         }
@@ -156,6 +155,49 @@ fn pooled(op: &'static str, input: &[usize], of: &Pool) -> Result<Vec<usize>, Op
     }
     output.push(input[last]);
     Ok(output)
+}
+
+/// The first window that lies on padding only.
+fn on_padding(along: &WindowAxis) -> Option<usize> {
+    // If any window ends before the axis, window 0 does.
+    let behind = (along.size() + along.before()).div_ceil(along.stride());
+    let window = match along.inside(0).0.is_empty() {
+        true => 0,
+        false => jumping(along).map_or(behind, |window| window.min(behind)),
+    };
+    (window < along.count()).then_some(window)
+}
+
+/// The first window that begins before the axis and ends behind it with no index on it, or a later
+/// one behind it. Window 0 has an index on it. There may be too many windows to look at each.
+fn jumping(along: &WindowAxis) -> Option<usize> {
+    let [size, before] = [along.size(), along.before()].map(|number| number as u128);
+    let [stride, dilation] = [along.stride(), along.dilation()].map(|number| number as u128);
+    if dilation <= size {
+        return None;
+    }
+    // From the start of the axis to the first index of window 0 on it. Window `n` has one unless
+    // `first + n * stride` is `size` or more beyond a multiple of the dilation.
+    let first = (dilation - before % dilation) % dilation;
+    let range = [size - first, dilation - 1 - first];
+    let window = first_multiple(stride % dilation, dilation, range)?;
+    usize::try_from(window).ok()
+}
+
+/// The least number whose product with `step` is in a range modulo `modulus`, by Euclid's
+/// algorithm. The range, with its end, starts above 0; the step is below the modulus.
+fn first_multiple(step: u128, modulus: u128, [low, high]: [u128; 2]) -> Option<u128> {
+    if step == 0 {
+        return None;
+    }
+    let number = low.div_ceil(step);
+    if number * step <= high {
+        return Some(number);
+    }
+    // No multiple is in the range itself: what is missing to one after so many times the modulus?
+    let range = [high, low].map(|end| step - end % step);
+    let times = first_multiple(modulus % step, step, range)?;
+    Some((times * modulus + low).div_ceil(step))
 }
 
 impl<'a> Sizes<'a> {

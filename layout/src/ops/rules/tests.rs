@@ -3,6 +3,7 @@
 use std::num::NonZeroIsize;
 
 use meshwork_core::Mesh;
+use proptest::prelude::*;
 
 use super::super::*;
 use crate::{Layout, ShardingSpec, UNSHARDED};
@@ -455,4 +456,59 @@ fn merged_axes_stay_cut_by_what_cuts_all_of_them_at_the_same_places() {
     assert_eq!(rows(64, 8), ["x|y", UNSHARDED]);
     assert_eq!(rows(64, 4), ["x", UNSHARDED]);
     assert_eq!(rows(63, 9), [UNSHARDED, UNSHARDED]);
+}
+
+#[track_caller]
+fn refuses_padding(windows: Windows, [size, window]: [usize; 2], expected: usize) {
+    let pool = Pool {
+        windows,
+        ..Pool::new(Pooling::Max, [window])
+    };
+    let padding = OpError::WindowOfPadding {
+        op: "pool",
+        axis: 1,
+        window: expected,
+    };
+    refuses(&Op::Pool(pool), &[&[1, size, 1]], padding);
+}
+
+#[test]
+fn more_windows_than_can_be_counted_through_are_judged_at_once() {
+    let most = isize::MAX.unsigned_abs() / 8;
+    let pool = || Pool::new(Pooling::Mean, [1]);
+    gives(&Op::Pool(pool()), &[&[1, most, 1]], &[&[1, most, 1]]);
+    for shape in [[1, most + 1, 1], [0, most + 1, 1], [1, usize::MAX, 1]] {
+        let too_large = |op| OpError::TooLarge { op };
+        refuses(&Op::Pool(pool()), &[&shape], too_large("pool"));
+        let gradient = Op::PoolGradient(pool());
+        refuses(&gradient, &[&shape, &shape], too_large("pool_gradient"));
+    }
+    let padded = |padding| Windows::strides([1]).padded(Padding::Explicit(vec![padding]));
+    let large = 1 << 40;
+    refuses_padding(padded((0, 1)), [large, 1], large);
+    // Only the window that begins right before the axis jumps over all of it.
+    let jumping = padded((large - 1, 9)).dilated([large]);
+    refuses_padding(jumping, [large - 1, 2], large - 2);
+}
+
+proptest! {
+    #[test]
+    fn the_first_window_on_padding_only_is_named(
+        size in 0_usize..12, window in 1_usize..6, stride in 1_usize..9, dilation in 1_usize..16,
+        before in 0_usize..40, after in 0_usize..40,
+    ) {
+        // Mostly windows of which the first is not the one.
+        let padding = (before % ((window - 1) * dilation + 1), after);
+        let windows = Windows::strides([stride]).dilated([dilation]);
+        let windows = windows.padded(Padding::Explicit(vec![padding]));
+        let Ok(along) = windows.along("pool", &[size], &[window]) else { return Ok(()) };
+        let is_padding = |window: &usize| along[0].inside(*window).0.is_empty();
+        match (0..along[0].count()).find(is_padding) {
+            Some(first) => refuses_padding(windows, [size, window], first),
+            None => {
+                let pool = Pool { windows, ..Pool::new(Pooling::Max, [window]) };
+                gives(&Op::Pool(pool), &[&[1, size, 1]], &[&[1, along[0].count(), 1]]);
+            }
+        }
+    }
 }
