@@ -62,18 +62,29 @@ fn ranks_on_this_machine_are_brought_together_and_every_pair_measured() {
 
 /// What two ranks in these environments say, where each waits so long for the other.
 fn of_two_ranks(environments: [Vec<(&str, PathBuf)>; 2], seconds: u32) -> [Output; 2] {
-    let hosts = format!("--hosts={}", free_addresses(2).join(","));
-    let start = |rank: usize| {
+    let hosts = free_addresses(2).join(",");
+    of_two([0, 1].map(|rank| (&*hosts, rank)), environments, seconds)
+}
+
+/// The same of two that are told such hosts and ranks.
+fn of_two(
+    told: [(&str, u32); 2],
+    environments: [Vec<(&str, PathBuf)>; 2],
+    seconds: u32,
+) -> [Output; 2] {
+    let start = |process: usize| {
+        let (hosts, rank) = told[process];
         Command::new(env!("CARGO_BIN_EXE_meshwork"))
-            .args(["doctor", "--json", &hosts, &format!("--rank={rank}")])
+            .args(["doctor", "--json"])
+            .args([format!("--hosts={hosts}"), format!("--rank={rank}")])
             .env("MESHWORK_JOIN_TIMEOUT", seconds.to_string())
-            .envs(environments[rank].iter().cloned())
+            .envs(environments[process].iter().cloned())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap()
     };
-    let ranks = [0, 1].map(start);
-    ranks.map(|rank| rank.wait_with_output().unwrap())
+    let both = [0, 1].map(start);
+    both.map(|process| process.wait_with_output().unwrap())
 }
 
 /// What a rank has found about a subject.
@@ -119,6 +130,31 @@ fn ranks_with_different_secrets_are_told_so_and_shown_none() {
             what.contains("which has it from MESHWORK_JOB_SECRET"),
             "{what}"
         );
+    }
+}
+
+/// Each looks for rank 0 where the other is; who does so first may be gone when the other does.
+#[test]
+fn ranks_with_one_list_in_two_orders_are_told_so_and_nothing_of_secrets() {
+    let members = free_addresses(2);
+    let lists = [[0, 1], [1, 0]].map(|order| order.map(|place| &*members[place]).join(","));
+    let secret = || vec![("MESHWORK_JOB_SECRET", "a".repeat(64).into())];
+    let of_both = |seconds| {
+        let told = [(&*lists[0], 1), (&*lists[1], 1)];
+        of_two(told, [secret(), secret()], seconds)
+    };
+    let is_told = |output: &Output| {
+        let join = finding(output, "join").unwrap();
+        join["what"]
+            .as_str()
+            .unwrap()
+            .contains("same list of members")
+    };
+    // On a machine whose cores are taken one may give up before the other has come.
+    let mut all = [1, 4, 16].into_iter().map(of_both);
+    let outputs = all.find(|outputs| outputs.iter().any(is_told)).unwrap();
+    for output in &outputs {
+        assert_eq!(finding(output, "secret"), None, "{output:?}");
     }
 }
 

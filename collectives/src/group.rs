@@ -95,8 +95,8 @@ impl Group {
     ///
     /// # Errors
     /// [`JoinError::NotJoined`] at the deadline; at once [`JoinError::PortTaken`],
-    /// [`JoinError::Bind`], [`JoinError::OtherJob`], [`JoinError::Refused`],
-    /// [`OperationError::RankLost`] and others.
+    /// [`JoinError::OwnName`], [`JoinError::Bind`], [`JoinError::OtherJob`],
+    /// [`JoinError::OtherRank`], [`JoinError::Refused`], [`OperationError::RankLost`] and others.
     pub fn connect(config: &GroupConfig) -> Result<Self, Error> {
         let (group, met) = Self::meet(config)?;
         met?;

@@ -51,7 +51,7 @@ pub(crate) fn from_here_to(other: SocketAddr) -> io::Result<IpAddr> {
 )]
 pub(crate) enum ProcessState {
     Runs,
-    /// A signal has stopped it. One that a debugger holds runs.
+    /// A signal has stopped it, or a debugger holds it.
     Stopped,
 }
 
@@ -150,7 +150,7 @@ mod linux {
     /// The state stands behind the name, which is in brackets and may have some of its own.
     fn is_stopped(stat: &str) -> bool {
         let behind = stat.rsplit_once(')').map(|(_, behind)| behind);
-        behind.is_some_and(|behind| behind.trim_start().starts_with('T'))
+        behind.is_some_and(|behind| behind.trim_start().starts_with(['T', 't']))
     }
 
     #[cfg(test)]
@@ -187,10 +187,11 @@ mod linux {
         }
 
         #[test]
-        fn only_what_a_signal_has_stopped_is_stopped() {
+        fn only_what_a_signal_or_a_debugger_holds_is_stopped() {
             assert!(is_stopped("17 (train) T 1 17 17"));
             assert!(is_stopped("17 (a ) T b) T 1"));
-            for other in ["17 (train) S 1", "17 (T) R 1", "17 (train) t 1", "", "17"] {
+            assert!(is_stopped("17 (train) t 1 17 17"));
+            for other in ["17 (train) S 1", "17 (T) R 1", "17 (t) D 1", "", "17"] {
                 assert!(!is_stopped(other), "{other}");
             }
             let own = fs::read_to_string("/proc/self/stat").unwrap();

@@ -45,6 +45,18 @@ pub enum JoinError {
         /// What the system said.
         kind: io::ErrorKind,
     },
+    /// The name that this rank has in the list, or the host at which all meet, has no address.
+    #[error(
+        "{rank} is to listen at {address}, which has no address here ({reason}): correct the name, or this machine's name service"
+    )]
+    OwnName {
+        /// The rank, this process.
+        rank: Rank,
+        /// Where it should listen.
+        address: String,
+        /// What the look-up ended with.
+        reason: String,
+    },
     /// A member can only be reached over the other version of IP.
     #[error(
         "{peer} has no {family} address, but {rank} listens on one: give all members addresses of one IP version"
@@ -104,6 +116,16 @@ pub enum JoinError {
         /// The member whose address it is.
         peer: Member,
     },
+    /// The process at a member's address has this job's secret or authority, and a certificate for
+    /// another rank or another name of the job: it has another list of members or index, or this
+    /// process has, which may have called itself.
+    #[error(
+        "the process at the address of {peer} is of this job, but proves another rank or another MESHWORK_CERTIFICATE_JOB: give all processes the same list of members in the same order, each the index of its own address, and the same MESHWORK_CERTIFICATE_JOB"
+    )]
+    OtherRank {
+        /// The member whose address it is.
+        peer: Member,
+    },
     /// A certificate is not valid at this time: this process's or the member's.
     #[error(
         "{peer} and this process do not believe each other: a certificate has expired or is not valid yet; set both clocks right, or renew the certificate"
@@ -123,12 +145,12 @@ pub enum JoinError {
         reason: Refusal,
     },
     /// The relay has no address, or none that this machine can send to.
-    #[error("the relay {relay} is no address that this machine can reach: {kind}")]
+    #[error("the relay {relay} is no address that this machine can reach: {reason}")]
     Relay {
         /// As it was given.
         relay: String,
         /// What the system said.
-        kind: io::ErrorKind,
+        reason: String,
     },
     /// Something else listens where this process should as a relay.
     #[error(
@@ -162,12 +184,12 @@ pub enum JoinError {
         reason: RelayRefusal,
     },
     /// None of the seeds has an address that this machine can reach.
-    #[error("none of the seeds {seeds} is an address that this machine can reach: {kind}")]
+    #[error("none of the seeds {seeds} is an address that this machine can reach: {reason}")]
     NoSeed {
         /// What was given, with commas between them.
         seeds: String,
         /// What the system said of the last.
-        kind: io::ErrorKind,
+        reason: String,
     },
     /// A member that this newcomer asked does not let it in, and nobody else does.
     #[error("the member at {seed} does not let this process in: {reason}")]
@@ -182,6 +204,16 @@ pub enum JoinError {
         "the process at {seed} belongs to another job: this process and it hold different job secrets, or trust different authorities; give every process of the job the same MESHWORK_JOB_SECRET or authority"
     )]
     SeedOfOtherJob {
+        /// Where it is.
+        seed: SocketAddr,
+    },
+    /// The process that this newcomer asked has this job's secret or authority, and a certificate
+    /// that is not for whom it asked: its address was another member's, or the certificates have
+    /// another name of the job, or none for any member.
+    #[error(
+        "the process at {seed} has the secret or authority of this job, but no certificate for the member that was asked there: give all processes the same list of members in the same order and the same MESHWORK_CERTIFICATE_JOB, and certificates of your own the name of Certificates::member_name too"
+    )]
+    SeedOfOtherRank {
         /// Where it is.
         seed: SocketAddr,
     },
@@ -213,9 +245,25 @@ pub enum JoinError {
         /// How many begin the group.
         founders: usize,
     },
-    /// No group let this process in.
+    /// A process that is to be let in knows of no other.
     #[error(
-        "no group let this process in within {waited:.1?}: its ranks have to call grow meanwhile"
+        "the list has no member but this process, so nobody can let it in: set MESHWORK_SEEDS to addresses of members that run"
+    )]
+    NobodyToAsk,
+    /// Nobody who was asked has answered as a member of this job.
+    #[error(
+        "none of {} answered as a member of this job within {waited:.1?}: is the job running, are these addresses of its members, and does UDP reach them?",
+        Listed(asked)
+    )]
+    NobodyAnswered {
+        /// Whom this process asked.
+        asked: Vec<String>,
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// Members have answered, and no group let this process in.
+    #[error(
+        "no group let this process in within {waited:.1?}: its ranks have to call grow meanwhile; where they do so less often, raise MESHWORK_JOIN_TIMEOUT"
     )]
     NotAdmitted {
         /// How long it waited.
@@ -271,9 +319,11 @@ impl JoinError {
             Self::PortTaken { .. }
                 | Self::TcpPortTaken { .. }
                 | Self::RelayPortTaken { .. }
+                | Self::OwnName { .. }
                 | Self::TcpUnreached { .. }
                 | Self::NotJoined { .. }
                 | Self::StillWaiting { .. }
+                | Self::NobodyAnswered { .. }
                 | Self::NotAdmitted { .. }
                 | Self::Full { .. }
                 | Self::System(_)

@@ -9,7 +9,8 @@ use crate::{Member, OperationError, Rank};
 pub enum LossCause {
     /// Its process has ended, or the launcher said so.
     Died,
-    /// Its process has been stopped by a signal, as SIGSTOP does, for longer than the group waits.
+    /// Its process has been stopped, by a signal such as SIGSTOP or by a debugger, for longer than
+    /// the group waits.
     Stopped,
     /// It is on another host, which says that nobody listens at its port any more.
     PortClosed,
@@ -25,7 +26,9 @@ impl Display for LossCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Died => f.write_str("its process ended"),
-            Self::Stopped => f.write_str("its process is stopped; SIGCONT lets it go on"),
+            Self::Stopped => {
+                f.write_str("its process is stopped; SIGCONT or its debugger lets it go on")
+            }
             Self::PortClosed => {
                 f.write_str("its host says that nobody listens at its port any more")
             }

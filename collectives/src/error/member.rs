@@ -42,14 +42,14 @@ impl Display for Member {
 }
 
 /// Several of them in a sentence, and how many more.
-pub(super) struct Listed<'a>(pub(super) &'a [Member]);
+pub(super) struct Listed<'a, T>(pub(super) &'a [T]);
 
-impl Display for Listed<'_> {
+impl<T: Display> Display for Listed<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 8;
-        for (index, member) in self.0.iter().take(SHOWN).enumerate() {
+        for (index, one) in self.0.iter().take(SHOWN).enumerate() {
             let comma = if index == 0 { "" } else { ", " };
-            write!(f, "{comma}{member}")?;
+            write!(f, "{comma}{one}")?;
         }
         match self.0.len().checked_sub(SHOWN) {
             Some(more @ 1..) => write!(f, " and {more} more"),

@@ -190,6 +190,18 @@ pub enum OperationError {
         /// How many it should have.
         expected: usize,
     },
+    /// A buffer of which each rank gets an equal part has no such parts.
+    #[error(
+        "the input of {operation} has {found} elements, which do not split evenly among {world} ranks: pad it to a multiple of {world}, or use {operation}_uneven"
+    )]
+    NotDivisible {
+        /// The operation.
+        operation: &'static str,
+        /// How many elements the buffer has.
+        found: usize,
+        /// Ranks in the group.
+        world: u32,
+    },
     /// Two ranks would send to the same one.
     #[error(
         "the targets of a permutation name {target} twice: each rank receives from exactly one"
@@ -322,6 +334,7 @@ impl OperationError {
             | Self::RankOutside { .. }
             | Self::OwnRank { .. }
             | Self::Length { .. }
+            | Self::NotDivisible { .. }
             | Self::TargetRepeated { .. }
             | Self::TooManyToMeasure { .. }
             | Self::TooManyGroups { .. }

@@ -40,6 +40,8 @@ impl Display for UnauthenticatedPeer {
 pub enum UnauthenticatedCause {
     /// It has no certificate of this job.
     OtherJob,
+    /// It belongs to the job, and did not find the rank here that it called.
+    OtherRank,
     /// Its certificate is not valid at this time.
     Expired,
     /// It belongs to the job but was refused for this reason.
@@ -50,6 +52,10 @@ impl Display for UnauthenticatedCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OtherJob => f.write_str("holds another job secret"),
+            Self::OtherRank => f.write_str(
+                "expected another rank here, so it has another list of members, index or \
+                 MESHWORK_CERTIFICATE_JOB",
+            ),
             Self::Expired => f.write_str("shows a certificate that is not valid at this time"),
             Self::Refused(refusal) => write!(f, "was refused: {refusal}"),
         }

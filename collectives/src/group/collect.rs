@@ -313,7 +313,8 @@ impl Group {
     /// block.
     ///
     /// # Errors
-    /// [`OperationError::Length`], and those of [`all_reduce`](Self::all_reduce).
+    /// [`OperationError::NotDivisible`], [`OperationError::Length`], and those of
+    /// [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn all_to_all<T: Element>(
         &mut self,

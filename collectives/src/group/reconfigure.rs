@@ -204,10 +204,12 @@ impl Group {
     /// operation. How long its operations wait is its own, as `config` says.
     ///
     /// # Errors
+    /// [`JoinError::NobodyAnswered`](crate::JoinError::NobodyAnswered),
     /// [`JoinError::NotAdmitted`](crate::JoinError::NotAdmitted) and
     /// [`JoinError::Full`](crate::JoinError::Full) after [`Timeouts::join`](crate::Timeouts::join);
-    /// [`JoinError::Denied`](crate::JoinError::Denied) and
-    /// [`JoinError::SeedOfOtherJob`](crate::JoinError::SeedOfOtherJob) when all who answer refuse
+    /// [`JoinError::Denied`](crate::JoinError::Denied),
+    /// [`JoinError::SeedOfOtherJob`](crate::JoinError::SeedOfOtherJob) and
+    /// [`JoinError::SeedOfOtherRank`](crate::JoinError::SeedOfOtherRank) when all who answer refuse
     /// this process; those of [`connect`](Self::connect).
     pub fn rejoin(config: &GroupConfig) -> Result<Self, Error> {
         outside_async()?;

@@ -140,7 +140,8 @@ impl Group {
     /// [`all_to_all`](Self::all_to_all) and [`start_all_gather`](Self::start_all_gather).
     ///
     /// # Errors
-    /// Those of [`start_all_gather`](Self::start_all_gather).
+    /// Those of [`start_all_gather`](Self::start_all_gather); [`OperationError::NotDivisible`] by
+    /// [`wait`](Pending::wait).
     #[track_caller]
     pub fn start_all_to_all<T, I, O>(
         &mut self,

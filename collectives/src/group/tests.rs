@@ -31,7 +31,7 @@ mod statistics;
 #[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod unauthenticated_peers;
 
-use std::net::{TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
@@ -530,6 +530,44 @@ fn a_process_with_another_secret_is_refused_by_name_on_both_sides() {
     assert_eq!(missing, &[Member::new(Rank::new(1), members[1].clone())]);
     assert_eq!(refused[0].cause(), UnauthenticatedCause::OtherJob);
     assert_eq!(refused[0].address().to_string(), members[1]);
+}
+
+/// Each looks for rank 0 where the other is. Who does so first may be gone when the other does.
+#[test]
+fn processes_with_one_list_in_two_orders_are_told_so_and_nothing_of_secrets() {
+    let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    let reversed = [members[1].clone(), members[0].clone()];
+    let lists: [&[String]; 2] = [&members, &reversed];
+    let attempt = |patience| {
+        let join = Timeouts::default().with_join(patience);
+        each(lists, |list| {
+            let config = config(list, Rank::new(1), &secret).with_timeouts(join);
+            Group::connect(&config).unwrap_err().to_string()
+        })
+    };
+    let is_told = |error: &String| {
+        error.contains("the same list of members") || error.contains("another list of members")
+    };
+    let errors = in_time(attempt, |errors| errors.iter().all(is_told));
+    assert!(errors.iter().all(is_told), "{errors:?}");
+    let all = errors.join("\n");
+    assert!(all.contains("members in the same order"), "{all}");
+    assert!(!all.contains("secret"), "{all}");
+}
+
+/// As on two machines that have each other's index and use one port.
+#[test]
+fn a_process_that_finds_itself_in_the_place_of_another_is_told_of_the_index() {
+    let address: SocketAddr = free_addresses(1)[0].parse().unwrap();
+    let port = address.port();
+    let members = [1, 2].map(|host| format!("127.0.0.{host}:{port}"));
+    let secret = JobSecret::generate().unwrap();
+    let everywhere = format!("0.0.0.0:{port}").parse().unwrap();
+    let config = config(&members, Rank::new(1), &secret).with_bind(everywhere);
+    let error = Group::connect(&config).unwrap_err();
+    let peer = Member::new(Rank::CHIEF, members[0].clone());
+    assert_eq!(error, Error::Join(JoinError::OtherRank { peer }));
+    assert_eq!((error.is_retryable(), error.rank_at_fault()), (false, None));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::cipher_suite;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
 
 use super::{Authority, Certificates, Credentials, JobIdentity, Role, certificate};
 use crate::{ConfigError, JobSecret, JoinError, Member, UnauthenticatedCause};
@@ -200,6 +200,8 @@ pub(crate) fn usable(credentials: Credentials) -> bool {
 pub(crate) enum Distrust {
     /// They have different authorities.
     OtherJob,
+    /// They have one authority, and the one that was called is not the rank that was to be there.
+    OtherRank,
     /// A certificate is not valid at this time.
     Expired,
 }
@@ -209,6 +211,7 @@ impl Distrust {
     pub(crate) fn cause(self) -> UnauthenticatedCause {
         match self {
             Self::OtherJob => UnauthenticatedCause::OtherJob,
+            Self::OtherRank => UnauthenticatedCause::OtherRank,
             Self::Expired => UnauthenticatedCause::Expired,
         }
     }
@@ -217,6 +220,7 @@ impl Distrust {
     pub(crate) fn error(self, peer: Member) -> JoinError {
         match self {
             Self::OtherJob => JoinError::OtherJob { peer },
+            Self::OtherRank => JoinError::OtherRank { peer },
             Self::Expired => JoinError::Expired { peer },
         }
     }
@@ -226,9 +230,18 @@ impl Distrust {
 /// noticed: it says so in a TLS alert.
 pub(crate) fn distrust(error: &ConnectionError) -> Option<Distrust> {
     // Alerts of RFC 8446, section 6.2: what rustls sends for a chain that does not verify.
-    const OTHER_JOB: [u8; 5] = [42, 46, 48, 49, 51];
+    const OTHER_JOB: [u8; 4] = [46, 48, 49, 51];
+    // Names are looked at behind the chain, and only by whoever calls.
+    const OTHER_RANK: u8 = 42;
     const EXPIRED: u8 = 45;
     let code = match error {
+        // Bytes that are no certificate end in the alert of another name, but say nothing of one.
+        ConnectionError::TransportError(error) if error.reason == unreadable() => {
+            return Some(Distrust::OtherJob);
+        }
+        ConnectionError::ConnectionClosed(close) if close.reason == unreadable().as_bytes() => {
+            return Some(Distrust::OtherJob);
+        }
         ConnectionError::TransportError(error) => error.code,
         ConnectionError::ConnectionClosed(close) => close.error_code,
         _ => return None,
@@ -237,16 +250,30 @@ pub(crate) fn distrust(error: &ConnectionError) -> Option<Distrust> {
     if is(EXPIRED) {
         return Some(Distrust::Expired);
     }
+    if is(OTHER_RANK) {
+        return Some(Distrust::OtherRank);
+    }
     OTHER_JOB.into_iter().any(is).then_some(Distrust::OtherJob)
+}
+
+/// What quinn says of a certificate that is none.
+fn unreadable() -> String {
+    rustls::Error::InvalidCertificate(CertificateError::BadEncoding).to_string()
 }
 
 /// The same of a handshake over TCP, as far as this side noticed.
 pub(crate) fn distrust_over_tcp(error: &rustls::Error) -> Option<Distrust> {
-    use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    use CertificateError::{
+        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
+        NotValidYetContext,
+    };
     match error {
         rustls::Error::InvalidCertificate(
             Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. },
         ) => Some(Distrust::Expired),
+        rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => {
+            Some(Distrust::OtherRank)
+        }
         rustls::Error::InvalidCertificate(_) => Some(Distrust::OtherJob),
         _ => None,
     }
@@ -320,6 +347,8 @@ fn no_initial_cipher(_: quinn::crypto::rustls::NoInitialCipherSuite) -> ConfigEr
 
 #[cfg(test)]
 mod tests {
+    use quinn::ConnectionClose;
+
     use super::*;
     use crate::Rank;
 
@@ -348,11 +377,40 @@ mod tests {
     }
 
     #[test]
+    fn another_rank_is_told_apart_from_another_job_and_from_what_is_no_certificate() {
+        let of = |alert, reason: &str| {
+            let code = TransportErrorCode::crypto(alert);
+            let mut error = ConnectionError::TransportError(code.into());
+            if let ConnectionError::TransportError(error) = &mut error {
+                reason.clone_into(&mut error.reason);
+            }
+            distrust(&error)
+        };
+        assert_eq!(of(42, ""), Some(Distrust::OtherRank));
+        assert_eq!(of(42, &unreadable()), Some(Distrust::OtherJob));
+        let told = |reason: &str| {
+            distrust(&ConnectionError::ConnectionClosed(ConnectionClose {
+                error_code: TransportErrorCode::crypto(42),
+                frame_type: None,
+                reason: reason.to_owned().into(),
+            }))
+        };
+        assert_eq!(told("bad name"), Some(Distrust::OtherRank));
+        assert_eq!(told(&unreadable()), Some(Distrust::OtherJob));
+        assert_eq!(of(45, ""), Some(Distrust::Expired));
+        for alert in [46, 48, 49, 51] {
+            assert_eq!(of(alert, ""), Some(Distrust::OtherJob), "{alert}");
+        }
+        assert_eq!(of(80, ""), None);
+    }
+
+    #[test]
     fn distrust_over_tcp_is_told_apart_from_other_failures() {
-        use rustls::CertificateError::{Expired, UnknownIssuer};
+        use CertificateError::{Expired, NotValidForName, UnknownIssuer};
         let told = |error| distrust_over_tcp(&error);
         let of = |error| told(rustls::Error::InvalidCertificate(error));
         assert_eq!(of(Expired), Some(Distrust::Expired));
+        assert_eq!(of(NotValidForName), Some(Distrust::OtherRank));
         assert_eq!(of(UnknownIssuer), Some(Distrust::OtherJob));
         assert_eq!(told(rustls::Error::DecryptError), None);
     }

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! A rank of the same host is not judged by silence, however starved the machine is: the kernel
-//! tells that it has ended. If it is stopped, it has the same patience to go on.
+//! tells that it has ended. If it is stopped, it has the same patience to go on. Once all have
+//! finished, its goodbye is waited for no longer than twice the patience.
 //!
 //! A rank that was itself stopped or starved doubts itself: the time is not held against the
 //! others, and its patience grows, by at most [`DOUBT`] times. (Probes by others and local health
@@ -139,7 +140,10 @@ impl Display for Awaited {
         }
         let waited = self.waited;
         match self.why {
-            Why::Stopped => write!(f, "), stopped for {waited:.1?}; SIGCONT lets it go on")?,
+            Why::Stopped => write!(
+                f,
+                "), stopped for {waited:.1?}; SIGCONT or its debugger lets it go on"
+            )?,
             Why::Silent => write!(f, "), of which nothing was heard for {waited:.1?}")?,
         }
         write!(f, "; it counts as lost after {:.1?}", self.patience)
@@ -332,8 +336,10 @@ impl Membership {
         }
     }
 
-    /// The goodbye of a rank that this one does not watch may be lost with its host. Once those who
-    /// watch it have had the time to miss it, it has gone as all others have.
+    /// All have finished, so a goodbye that does not come costs nobody a result. That of a rank
+    /// that this one does not watch may be lost with its host; by now those who watch it have had
+    /// the time to miss it. A rank of this host may be frozen or hang in its kernel, which no
+    /// silence tells and which is not being stopped.
     pub(super) fn wait_no_longer(&mut self, now: Instant, out: &mut Vec<Action>) {
         let Phase::Leaving { since } = self.phase else {
             return;
@@ -341,8 +347,8 @@ impl Membership {
         if now.saturating_duration_since(since) < VOUCHED * self.patience() {
             return;
         }
-        let unwatched = self.present().filter(|rank| !self.watches(*rank));
-        for rank in unwatched.collect::<Vec<_>>() {
+        let unjudged = |rank: &Rank| !self.watches(*rank) || self.is_local(*rank);
+        for rank in self.present().filter(unjudged).collect::<Vec<_>>() {
             self.goodbye(rank, out);
         }
     }

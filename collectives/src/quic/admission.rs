@@ -57,7 +57,7 @@ use on_demand::Opening;
 pub(super) use renewal::renew;
 pub(super) use tcp::take_in;
 use tcp::{Tcp, TcpBinding};
-use unauthenticated_log::UnauthenticatedLog;
+pub(super) use unauthenticated_log::UnauthenticatedLog;
 
 /// The members so far, and what everyone who wants to be one is measured by.
 pub(crate) struct Admission {
@@ -82,8 +82,8 @@ pub(crate) struct Admission {
     events: mpsc::Sender<Event>,
     node: Arc<Node>,
     admitted: Mutex<BTreeMap<Rank, AdmittedMember>>,
-    /// Those that are not members yet.
-    greetings: watch::Sender<usize>,
+    /// How many go on with each rank that is not a member yet.
+    greetings: watch::Sender<BTreeMap<Rank, usize>>,
     /// What all are told, once the group has failed.
     failed: OnceLock<Abort>,
     /// Tells that somebody has been admitted.
@@ -111,7 +111,6 @@ pub(crate) struct Admission {
     tasks: Mutex<Option<JoinSet<()>>>,
     /// Groups that were split from this one, and live.
     split_groups: AtomicUsize,
-    log: UnauthenticatedLog,
 }
 
 /// A member that has been admitted.
@@ -191,7 +190,6 @@ impl Admission {
             lent: Mutex::default(),
             tasks: Mutex::new(Some(JoinSet::new())),
             split_groups: AtomicUsize::new(0),
-            log: UnauthenticatedLog::default(),
         })
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn::{
-    ClientConfig, Endpoint, EndpointConfig, MtuDiscoveryConfig, ServerConfig, TokioRuntime,
-    TransportConfig, VarInt,
+    ClientConfig, Connection, Endpoint, EndpointConfig, MtuDiscoveryConfig, ServerConfig,
+    TokioRuntime, TransportConfig, VarInt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, lookup_host};
@@ -33,6 +33,12 @@ const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW / 7 * 8;
 /// Control, data, and the groups that are split from this one: of these each end may have as many
 /// as it can use, which the other has not made yet, or has dropped.
 const STREAMS: u32 = 2 + 2 * super::streams::GROUPS as u32;
+/// What all streams of a connection may have under way together whose caller has not proved to be a
+/// member: any certificate of the authority ends the handshake. The longest message is shorter, so
+/// it is enough too for the one stream of a line between two epochs, or of a rendezvous.
+const UNPROVED_WINDOW: u32 = 256 << 10;
+/// Control, and data behind it.
+const UNPROVED_STREAMS: u32 = 2;
 /// What the kernel may hold of one socket; the usual 208 KiB lose packets at full speed.
 const SOCKET_BUFFER: usize = 4 << 20;
 /// QUIC waits three times this before it repeats an unanswered first packet: a peer that starts a
@@ -72,10 +78,10 @@ pub(super) async fn listen(
     let (own, candidates) = match (config.own_address(), config.bind()) {
         (Some(own), Some(address)) => (own, vec![address]),
         (Some(own), None) => {
-            let failed = |error: io::Error| JoinError::Bind {
+            let failed = |error: io::Error| JoinError::OwnName {
                 rank,
                 address: own.to_owned(),
-                kind: error.kind(),
+                reason: error.to_string(),
             };
             let found = found_within(limit, lookup_host(own)).await;
             (own, found.map_err(failed)?.collect())
@@ -112,19 +118,19 @@ pub(super) async fn listen(
 /// The address of this machine from which the first seed is reached that is an address at all, and
 /// any port.
 async fn towards(seeds: &[String], limit: Duration) -> Result<SocketAddr, JoinError> {
-    let (until, mut last) = (Instant::now() + limit, io::ErrorKind::NotFound);
+    let (until, mut last) = (Instant::now() + limit, io::ErrorKind::NotFound.into());
     let count = u32::try_from(seeds.len()).unwrap_or(u32::MAX);
     for (left, seed) in (1..=count).rev().zip(seeds) {
         // As much is left for each of the others.
         let patience = until.saturating_duration_since(Instant::now()) / left;
         match found_within(patience, from_here_to(seed)).await {
             Ok(address) => return Ok(address),
-            Err(error) => last = error.kind(),
+            Err(error) => last = error,
         }
     }
     Err(JoinError::NoSeed {
         seeds: seeds.join(","),
-        kind: last,
+        reason: last.to_string(),
     })
 }
 
@@ -143,15 +149,25 @@ pub(super) async fn from_here_to(seed: &str) -> io::Result<SocketAddr> {
     Ok((host::from_here_to(seed)?, 0).into())
 }
 
-/// How connections that others begin are answered.
+/// How connections that others begin are answered, until they are [trusted](trust).
 pub(super) fn server(identity: &Identity, network: Network) -> ServerConfig {
+    let mut transport = transport_config(network);
+    transport
+        .receive_window(VarInt::from_u32(UNPROVED_WINDOW))
+        .max_concurrent_bidi_streams(VarInt::from_u32(UNPROVED_STREAMS));
     let mut server = ServerConfig::with_crypto(identity.server());
     server
-        .transport_config(transport(network))
+        .transport_config(Arc::new(transport))
         .max_incoming(INCOMING)
         .incoming_buffer_size(INCOMING_BYTES)
         .incoming_buffer_size_total(INCOMING as u64 * INCOMING_BYTES / 8);
     server
+}
+
+/// Gives a caller that has proved to be a member of the epoch the room of one.
+pub(super) fn trust(connection: &Connection) {
+    connection.set_receive_window(VarInt::from_u32(CONNECTION_WINDOW));
+    connection.set_max_concurrent_bi_streams(VarInt::from_u32(STREAMS));
 }
 
 /// An endpoint that only dials, from `any` address of one IP version.
@@ -167,7 +183,7 @@ pub(super) fn listener(address: SocketAddr, server: ServerConfig) -> io::Result<
 }
 
 pub(super) fn client(identity: &Identity, network: Network) -> ClientConfig {
-    client_by(identity, transport(network))
+    client_by(identity, transport_config(network))
 }
 
 /// One whose connections ask for a sign of life when so much time has gone by without any.
@@ -178,7 +194,7 @@ pub(super) fn attentive_client(
 ) -> ClientConfig {
     let mut transport = transport_config(network);
     transport.keep_alive_interval(Some(pause));
-    client_by(identity, Arc::new(transport))
+    client_by(identity, transport)
 }
 
 /// One whose connections end when so much time has gone by without a sign of life, for which they
@@ -188,12 +204,12 @@ pub(super) fn impatient_client(identity: &Identity, silence: Duration) -> Client
     transport
         .keep_alive_interval(Some(silence / 4))
         .max_idle_timeout(silence.try_into().ok());
-    client_by(identity, Arc::new(transport))
+    client_by(identity, transport)
 }
 
-fn client_by(identity: &Identity, transport: Arc<TransportConfig>) -> ClientConfig {
+fn client_by(identity: &Identity, transport: TransportConfig) -> ClientConfig {
     let mut client = ClientConfig::new(identity.client());
-    client.transport_config(transport);
+    client.transport_config(Arc::new(transport));
     client
 }
 
@@ -312,10 +328,6 @@ fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-fn transport(network: Network) -> Arc<TransportConfig> {
-    Arc::new(transport_config(network))
-}
-
 fn transport_config(network: Network) -> TransportConfig {
     let mut search = MtuDiscoveryConfig::default();
     search.upper_bound(network.largest_packet());
@@ -330,6 +342,7 @@ fn transport_config(network: Network) -> TransportConfig {
         .send_window(u64::from(CONNECTION_WINDOW))
         .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .datagram_receive_buffer_size(None)
         .mtu_discovery_config(Some(search))
         .congestion_controller_factory(congestion)
         .initial_rtt(FIRST_GUESS_OF_ROUND_TRIP)

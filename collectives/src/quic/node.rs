@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
+use super::admission::UnauthenticatedLog;
 use super::connection_counters::ConnectionCounters;
 use super::endpoint::{self, Listening};
 use super::handshake_limiter::HandshakeLimiter;
@@ -42,6 +43,7 @@ pub(crate) struct Node {
     /// Follows this machine to other addresses; ends with this.
     _roaming: JoinSet<()>,
     pub(super) handshake_limiter: Arc<HandshakeLimiter>,
+    pub(super) unauthenticated_log: UnauthenticatedLog,
     pub(super) connection_counters: Arc<ConnectionCounters>,
     /// Where connections over TCP arrive, if they carry the bytes of operations.
     pub(super) listener: Option<Arc<TcpListener>>,
@@ -104,6 +106,7 @@ impl Node {
             endpoint,
             refusals,
             handshake_limiter: Arc::default(),
+            unauthenticated_log: UnauthenticatedLog::default(),
             connection_counters: Arc::default(),
             listener: listener.map(Arc::new),
             identity,

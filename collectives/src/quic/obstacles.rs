@@ -12,15 +12,20 @@ use crate::{JoinError, Member, OperationError};
 
 /// Says what a process that has not met all others can find out about it afterwards.
 pub(super) async fn explain(error: &OperationError, config: &GroupConfig, listens: SocketAddr) {
-    let OperationError::Join(JoinError::NotJoined { missing, .. }) = error else {
-        return;
-    };
-    for line in own_address(config, listens)
-        .into_iter()
-        .chain(without_a_way(missing).await)
-    {
+    for line in lines(error, config, listens).await {
         say(line);
     }
+}
+
+async fn lines(error: &OperationError, config: &GroupConfig, listens: SocketAddr) -> Vec<String> {
+    let missing: &[Member] = match error {
+        OperationError::Join(JoinError::NotJoined { missing, .. }) => missing.as_slice(),
+        // Where two machines have each other's index, each calls itself.
+        OperationError::Join(JoinError::OtherRank { .. }) => &[],
+        _ => return Vec::new(),
+    };
+    let own = own_address(config, listens).into_iter();
+    own.chain(without_a_way(missing).await).collect()
 }
 
 /// Behind address translation it is as it should be; otherwise most often the process has another
@@ -83,6 +88,23 @@ mod tests {
         assert_eq!(said(ALL, ALL), None);
         let bound = config("192.0.2.77:4000").with_bind(ALL.parse().unwrap());
         assert_eq!(own_address(&bound, ALL.parse().unwrap()), None);
+    }
+
+    #[test]
+    fn who_finds_another_rank_is_asked_for_its_index_where_its_address_is_not_its_own() {
+        let peer = Member::new(Rank::CHIEF, "127.0.0.1:4001");
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        let said = |error: JoinError| {
+            let (config, error) = (config("192.0.2.77:4000"), OperationError::from(error));
+            runtime.block_on(lines(&error, &config, ALL.parse().unwrap()))
+        };
+        let told = said(JoinError::OtherRank { peer: peer.clone() });
+        assert!(
+            matches!(told.as_slice(), [line] if line.contains("is its index")),
+            "{told:?}"
+        );
+        assert_eq!(said(JoinError::OtherJob { peer }), [""; 0]);
     }
 
     #[test]

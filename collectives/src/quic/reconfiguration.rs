@@ -22,6 +22,7 @@ mod line;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -51,6 +52,8 @@ struct Reconfiguration {
     node: Arc<Node>,
     join_request: JoinRequest,
     inbox: mpsc::Sender<Arrival>,
+    /// Whether a member of this job that this process asked has answered.
+    is_answered: AtomicBool,
 }
 
 /// What comes to the driver.
@@ -75,6 +78,35 @@ impl Reconfiguration {
     /// Whether this process was in no epoch, and asks to be let in.
     fn asks(&self) -> bool {
         self.join_request.epoch == 0
+    }
+
+    fn explain(&self, end: Action, previous_epoch: &PreviousEpoch) -> OperationError {
+        match (end, previous_epoch.epoch) {
+            (Action::NoMajority(_), 0) => self.not_let_in().into(),
+            (Action::NoMajority(present), epoch) => OperationError::NoMajority {
+                epoch,
+                present: present.len(),
+                members: previous_epoch.members.len(),
+            },
+            (_, epoch) => OperationError::Excluded { epoch },
+        }
+    }
+
+    fn not_let_in(&self) -> JoinError {
+        let waited = self.node.config.timeouts().join();
+        if !self.is_answered.load(Ordering::Relaxed) {
+            let asked = self.asked();
+            return match asked.is_empty() {
+                true => JoinError::NobodyToAsk,
+                false => JoinError::NobodyAnswered { asked, waited },
+            };
+        }
+        let directory = self.node.directory();
+        let most = directory.most();
+        match directory.is_full_without(self.node.me.member_id) {
+            true => JoinError::Full { most, waited },
+            false => JoinError::NotAdmitted { waited },
+        }
     }
 }
 
@@ -101,6 +133,7 @@ impl Node {
             node: self.clone(),
             join_request: self.join_request(previous_epoch.epoch).await,
             inbox: arrivals,
+            is_answered: AtomicBool::new(false),
         });
         let rules = AgreementRules {
             pair: self.config.pair(),
@@ -129,7 +162,7 @@ impl Node {
                 return Err(hopeless.into());
             }
         };
-        let decision = outcome.map_err(|end| self.explain(end, &previous_epoch))?;
+        let decision = outcome.map_err(|end| reconfiguration.explain(end, &previous_epoch))?;
         self.view(decision).ok_or(OperationError::Excluded {
             epoch: previous_epoch.epoch,
         })
@@ -155,26 +188,6 @@ impl Node {
             gather: join / 2,
             retry: RETRY,
             limit: join,
-        }
-    }
-
-    fn explain(&self, end: Action, previous_epoch: &PreviousEpoch) -> OperationError {
-        match (end, previous_epoch.epoch) {
-            (Action::NoMajority(_), 0) => {
-                let waited = self.config.timeouts().join();
-                let directory = self.directory();
-                let most = directory.most();
-                OperationError::Join(match directory.is_full_without(self.me.member_id) {
-                    true => JoinError::Full { most, waited },
-                    false => JoinError::NotAdmitted { waited },
-                })
-            }
-            (Action::NoMajority(present), epoch) => OperationError::NoMajority {
-                epoch,
-                present: present.len(),
-                members: previous_epoch.members.len(),
-            },
-            (_, epoch) => OperationError::Excluded { epoch },
         }
     }
 }

@@ -89,8 +89,9 @@ impl Rendezvous {
     /// all who have; [`JoinError::StillWaiting`] where this rank has reached rank 0 and not been
     /// told by it;
     /// [`JoinError::Refused`] for a process that does not belong to the others,
-    /// [`JoinError::OtherJob`], [`JoinError::Expired`]; for rank 0 [`JoinError::PortTaken`] and
-    /// [`JoinError::Bind`]; [`JoinError::System`], [`JoinError::Config`].
+    /// [`JoinError::OtherJob`], [`JoinError::OtherRank`], [`JoinError::Expired`]; for rank 0
+    /// [`JoinError::OwnName`], [`JoinError::PortTaken`] and [`JoinError::Bind`];
+    /// [`JoinError::System`], [`JoinError::Config`].
     pub fn meet(&self, identity: impl Into<JobIdentity>) -> Result<Vec<String>, JoinError> {
         let identity = Identity::of_job(&identity.into(), Role::Rank(self.rank))?;
         // On a thread of its own, so that it may be called from anywhere.

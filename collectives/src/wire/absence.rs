@@ -8,6 +8,7 @@ use crate::{UnauthenticatedCause, UnauthenticatedPeer};
 const OTHER_JOB: u8 = 1;
 const EXPIRED: u8 = 2;
 const REFUSED: u8 = 3;
+const OTHER_RANK: u8 = 4;
 
 /// Who does not take part, as far as one member knows.
 #[derive(Archive, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -32,6 +33,7 @@ impl From<&UnauthenticatedPeer> for Stranger {
     fn from(peer: &UnauthenticatedPeer) -> Self {
         let (cause, refusal) = match peer.cause() {
             UnauthenticatedCause::OtherJob => (OTHER_JOB, Refusal::none()),
+            UnauthenticatedCause::OtherRank => (OTHER_RANK, Refusal::none()),
             UnauthenticatedCause::Expired => (EXPIRED, Refusal::none()),
             UnauthenticatedCause::Refused(refusal) => (REFUSED, refusal.into()),
         };
@@ -48,6 +50,7 @@ impl Stranger {
     pub(crate) fn peer(&self) -> Option<UnauthenticatedPeer> {
         let cause = match self.cause {
             OTHER_JOB => UnauthenticatedCause::OtherJob,
+            OTHER_RANK => UnauthenticatedCause::OtherRank,
             EXPIRED => UnauthenticatedCause::Expired,
             REFUSED => UnauthenticatedCause::Refused(self.refusal.clone().into()),
             _ => return None,
@@ -78,6 +81,7 @@ mod tests {
         ];
         let mut causes = vec![
             UnauthenticatedCause::OtherJob,
+            UnauthenticatedCause::OtherRank,
             UnauthenticatedCause::Expired,
         ];
         causes.extend(reasons.map(UnauthenticatedCause::Refused));
@@ -94,7 +98,7 @@ mod tests {
         for (address, cause) in [
             ("10.0.0.9:5\nrank 3 was lost", EXPIRED),
             ("10.0.0.9:5", 0),
-            ("10.0.0.9:5", REFUSED + 1),
+            ("10.0.0.9:5", OTHER_RANK + 1),
         ] {
             let stranger = Stranger {
                 address: address.to_owned(),

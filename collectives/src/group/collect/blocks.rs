@@ -96,11 +96,17 @@ impl Group {
         input: &[T],
         output: &mut [T],
     ) -> Result<(), OperationError> {
-        let world = self.world() as usize;
-        let whole = input.len() / world * world;
-        length("all_to_all", "input", input.len(), whole)?;
-        length("all_to_all", "output", output.len(), input.len())?;
-        let blocks = self.even(input.len() / world);
+        let (operation, found, world) = ("all_to_all", input.len(), self.world());
+        let ranks = world as usize;
+        if !found.is_multiple_of(ranks) {
+            return Err(OperationError::NotDivisible {
+                operation,
+                found,
+                world,
+            });
+        }
+        length(operation, "output", output.len(), found)?;
+        let blocks = self.even(found / ranks);
         self.exchange_blocks(spec, SendBlocks::each(input, &blocks), output, &blocks)
     }
 

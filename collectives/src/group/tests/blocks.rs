@@ -5,6 +5,18 @@ use std::ops::Range;
 use super::*;
 
 #[test]
+fn what_does_not_split_evenly_is_refused_with_what_would() {
+    Over::Local.run(2, |mut group| {
+        let refused = group.all_to_all(&[1_u8], &mut [0]).unwrap_err().to_string();
+        for part in ["has 1 elements", "multiple of 2", "all_to_all_uneven"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+        // It has not ended the group.
+        group.barrier().and_then(|()| group.leave()).unwrap();
+    });
+}
+
+#[test]
 fn blocks_that_are_not_in_the_input_or_differ_between_ranks_are_refused() {
     let reduce = |group: &mut Group, input: &[i64], blocks: &[Range<usize>]| {
         group.reduce_scatter_at(input, blocks, &mut [0; 2], ReduceOp::Sum)

@@ -141,7 +141,7 @@ fn a_member_of_the_job_that_answers_for_another_is_seen_through() {
         let error = is_seen_through(&secret, credentials(&secret, role));
         let refused = matches!(
             error,
-            Error::Join(JoinError::OtherJob { .. }) | Error::Join(JoinError::NotJoined { .. })
+            Error::Join(JoinError::OtherRank { .. }) | Error::Join(JoinError::NotJoined { .. })
         );
         assert!(refused, "{error}");
     }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use tokio::runtime::Runtime;
+
 use super::*;
 use crate::identity::{Identity, Role};
 use crate::quic::host_digest;
@@ -229,7 +231,20 @@ fn a_group_that_has_all_its_members_lets_nobody_in_and_says_so() {
     });
 }
 
-/// A process of another job, which counts who calls it.
+/// Somebody's endpoint, and what it runs in.
+fn listens(secret: &JobSecret, rank: Rank, address: &str) -> (Runtime, quinn::Endpoint) {
+    let mut runtime = Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+    let identity = Identity::new(secret, Role::Rank(rank)).unwrap();
+    let server = quinn::ServerConfig::with_crypto(identity.server());
+    let endpoint = {
+        let _runtime = runtime.enter();
+        quinn::Endpoint::server(server, address.parse().unwrap()).unwrap()
+    };
+    (runtime, endpoint)
+}
+
+/// A process of another job or rank, which counts who calls it.
 async fn turns_away(endpoint: quinn::Endpoint, callers: Arc<AtomicUsize>) {
     while let Some(incoming) = endpoint.accept().await {
         callers.fetch_add(1, Ordering::SeqCst);
@@ -243,17 +258,8 @@ async fn turns_away(endpoint: quinn::Endpoint, callers: Arc<AtomicUsize>) {
 fn a_newcomer_that_a_stranger_turns_away_waits_for_members_that_are_between_epochs() {
     let (job, turned_away) = (Job::new(Over::Quic, 3), Arc::new(AtomicUsize::new(0)));
     let stranger = free_addresses(1).remove(0);
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build();
-    let runtime = runtime.unwrap();
-    let identity = Identity::new(&JobSecret::generate().unwrap(), Role::Rank(Rank::CHIEF));
-    let server = quinn::ServerConfig::with_crypto(identity.unwrap().server());
-    let endpoint = {
-        let _runtime = runtime.enter();
-        quinn::Endpoint::server(server, stranger.parse().unwrap()).unwrap()
-    };
+    let other = JobSecret::generate().unwrap();
+    let (runtime, endpoint) = listens(&other, Rank::CHIEF, &stranger);
     runtime.spawn(turns_away(endpoint, turned_away.clone()));
     let mut groups = each(Rank::all(3), |rank| job.founder(rank, 3));
     // It ends without a word.
@@ -316,14 +322,7 @@ async fn answer_as(endpoint: quinn::Endpoint, version: u8) {
 #[test]
 fn a_newcomer_of_another_release_is_told_both_versions() {
     let (address, secret) = (free_addresses(1).remove(0), JobSecret::generate().unwrap());
-    let mut runtime = Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
-    let identity = Identity::new(&secret, Role::Rank(Rank::CHIEF)).unwrap();
-    let server = quinn::ServerConfig::with_crypto(identity.server());
-    let endpoint = {
-        let _runtime = runtime.enter();
-        quinn::Endpoint::server(server, address.parse().unwrap()).unwrap()
-    };
+    let (runtime, endpoint) = listens(&secret, Rank::CHIEF, &address);
     runtime.spawn(answer_as(endpoint, VERSION + 1));
     let config = GroupConfig::newcomer([address.clone()], secret).unwrap();
     let refused = Group::rejoin(&config).unwrap_err();
@@ -333,6 +332,37 @@ fn a_newcomer_of_another_release_is_told_both_versions() {
     };
     let seed = address.parse().unwrap();
     assert_eq!(refused, Error::Join(JoinError::Denied { seed, reason }));
+}
+
+/// Where the list has rank 0, another member listens by now.
+#[test]
+fn who_rejoins_and_finds_another_rank_than_the_list_names_is_told_so() {
+    let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    let (runtime, endpoint) = listens(&secret, Rank::new(7), &members[0]);
+    runtime.spawn(turns_away(endpoint, Arc::default()));
+    let refused = Group::rejoin(&config(&members, Rank::new(1), &secret)).unwrap_err();
+    let seed = members[0].parse().unwrap();
+    assert_eq!(refused, Error::Join(JoinError::SeedOfOtherRank { seed }));
+}
+
+#[test]
+fn a_newcomer_that_nobody_answers_names_whom_it_asked() {
+    let (asked, waited) = (free_addresses(2), Duration::from_millis(300));
+    let config = GroupConfig::newcomer(&asked, JobSecret::generate().unwrap()).unwrap();
+    let config = config.with_timeouts(Timeouts::default().with_join(waited));
+    let refused = Group::rejoin(&config).unwrap_err();
+    assert!(refused.is_retryable(), "{refused}");
+    let nobody = JoinError::NobodyAnswered { asked, waited };
+    assert_eq!(refused, Error::Join(nobody));
+}
+
+#[test]
+fn who_is_alone_in_its_list_has_nobody_to_ask() {
+    let (members, secret) = (free_addresses(1), JobSecret::generate().unwrap());
+    let timeouts = Timeouts::default().with_join(Duration::from_millis(300));
+    let config = config(&members, Rank::CHIEF, &secret).with_timeouts(timeouts);
+    let refused = Group::rejoin(&config).unwrap_err();
+    assert_eq!(refused, Error::Join(JoinError::NobodyToAsk));
 }
 
 #[test]

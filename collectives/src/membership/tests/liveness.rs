@@ -169,6 +169,42 @@ fn whose_port_closes_while_all_leave_has_finished() {
 }
 
 #[test]
+fn a_rank_of_the_same_host_that_hangs_before_its_goodbye_is_not_waited_for_for_ever() {
+    for ranks in [2, 4] {
+        let mut world = World::joined(ranks, MS, Hosts::One);
+        world.run(SECOND);
+        let hangs = ranks - 1;
+        for rank in 0..hangs {
+            world.happens(rank, Event::Leave);
+        }
+        let limit = SECOND + 2 * TIMEOUTS.silence;
+        world.run(limit - MS);
+        assert_eq!(world.ends, vec![None; ranks]);
+        // It runs, says the kernel.
+        let looked = |(_, of, at): &(usize, Rank, Duration)| of.index() == hangs && *at > SECOND;
+        assert!(world.looked.iter().any(looked), "{:?}", world.looked);
+        world.run(limit + TIMEOUTS.check);
+        let over = |end: &Option<(Duration, End)>| matches!(end, Some((_, End::Over)));
+        assert!(world.ends[..hangs].iter().all(over), "{:?}", world.ends);
+        // It has heard their goodbyes, and may go on whenever it can.
+        world.run(60 * SECOND);
+        assert_eq!(world.ends[hangs], None);
+        world.happens(hangs, Event::Leave);
+        assert!(over(&world.ends[hangs]), "{:?}", world.ends);
+    }
+}
+
+#[test]
+fn who_is_stopped_while_all_leave_is_lost_all_the_same() {
+    let mut world = World::joined(2, MS, Hosts::One);
+    world.run(SECOND);
+    world.stops(1);
+    world.happens(0, Event::Leave);
+    world.run(SECOND + 2 * TIMEOUTS.silence);
+    assert_eq!(causes(&world)[0], Some(LossCause::Stopped));
+}
+
+#[test]
 fn where_the_way_to_one_rank_is_cut_others_vouch_for_it_for_as_long_again() {
     let mut world = World::joined(4, MS, Hosts::Each);
     world.run(SECOND);

@@ -10,12 +10,12 @@ use tokio::time::timeout;
 use super::{Admission, MemberConnection, TcpBinding};
 use crate::identity::{Role, distrust};
 use crate::membership::Event;
-use crate::quic::TURNED_AWAY;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::handshake_limiter::HandshakePermit;
 use crate::quic::heads::DataHead;
 use crate::quic::node::Node;
 use crate::quic::streams::{self, Stream};
+use crate::quic::{TURNED_AWAY, endpoint};
 use crate::tasks::spawn_in;
 use crate::wire::{Abort, Hello, Message, WireError};
 use crate::{Rank, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
@@ -46,7 +46,7 @@ pub(super) async fn report(
     cause: UnauthenticatedCause,
 ) {
     let peer = UnauthenticatedPeer::new(address, cause);
-    if admission.log.is_news(&peer) {
+    if admission.node.unauthenticated_log.is_news(&peer) {
         tracing::warn!(rank = admission.me.number(), "{peer}");
     }
     let _ = admission.events.send(Event::Refused(peer)).await;
@@ -159,8 +159,11 @@ async fn welcome(
     mut control: Stream,
     permit: Option<HandshakePermit>,
 ) -> Result<(), NoMessage> {
-    let _greeting = admission.begin_greeting();
-    let tcp_binding = admission.greet(Rank::new(hello.rank), &connection);
+    let rank = Rank::new(hello.rank);
+    // It calls again.
+    let _greeting = admission.begin_greeting(rank).ok_or(NoMessage::Ended)?;
+    endpoint::trust(&connection);
+    let tcp_binding = admission.greet(rank, &connection);
     control::write(&mut control.0, &Message::Welcome(admission.hello.clone())).await?;
     // It has proved itself; what it still has to open must not keep others out.
     drop(permit);
@@ -283,3 +286,6 @@ fn answer(admission: &Admission, connection: &Connection, hello: &Hello) -> Resu
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

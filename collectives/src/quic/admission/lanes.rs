@@ -3,6 +3,7 @@ use quinn::Connection;
 use super::Admission;
 use crate::Rank;
 use crate::quic::control::NoMessage;
+use crate::quic::endpoint;
 use crate::quic::streams::{Data, Stream, data};
 use crate::wire::Lane;
 
@@ -16,6 +17,7 @@ impl Admission {
         let proved = self.identity.is(&connection, role);
         let expected = (1..self.lane_count()).contains(&lane.index);
         if proved && expected && self.lanes.len() < WAITING {
+            endpoint::trust(&connection);
             self.lanes.put(lane, (connection, data(stream)));
         }
     }

@@ -4,9 +4,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::{UnauthenticatedCause, UnauthenticatedPeer};
 
-/// Strangers that were logged: nobody fills a log by asking to join again and again.
+/// Strangers that were logged, in whatever epoch: nobody fills a log by asking to join again and
+/// again.
 #[derive(Default)]
-pub(super) struct UnauthenticatedLog(Mutex<BTreeSet<(IpAddr, u8)>>);
+pub(in crate::quic) struct UnauthenticatedLog(Mutex<BTreeSet<(IpAddr, u8)>>);
 
 /// Hosts and causes that are told apart; those beyond are not logged any more.
 const MOST: usize = 256;
@@ -18,6 +19,7 @@ impl UnauthenticatedLog {
             UnauthenticatedCause::OtherJob => 0,
             UnauthenticatedCause::Expired => 1,
             UnauthenticatedCause::Refused(_) => 2,
+            UnauthenticatedCause::OtherRank => 3,
         };
         // Nothing that holds the lock can panic half-way through a change.
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,6 +41,7 @@ mod tests {
         };
         let causes = [
             UnauthenticatedCause::OtherJob,
+            UnauthenticatedCause::OtherRank,
             UnauthenticatedCause::Expired,
             UnauthenticatedCause::Refused(Refusal::RankTaken),
         ];

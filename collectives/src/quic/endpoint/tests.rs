@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use quinn::udp::{RecvMeta, Transmit};
-use quinn::{AsyncTimer, AsyncUdpSocket, Connection, Runtime, UdpPoller};
+use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, UdpPoller};
 use tokio::runtime::Builder;
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -212,7 +212,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Both ends of a connection over this wire, the one that dialled first, with their endpoints.
+/// Both ends of a connection of members over this wire, the one that dialled first, with their
+/// endpoints.
 async fn connected(wire: &Arc<Wire>, clock: &Clock) -> [(Connection, Endpoint); 2] {
     let secret = JobSecret::generate().unwrap();
     let identities = [0, 1].map(|rank| {
@@ -236,6 +237,7 @@ async fn connected(wire: &Arc<Wire>, clock: &Clock) -> [(Connection, Endpoint); 
         },
         async { listener.accept().await.unwrap().await.unwrap() }
     );
+    trust(&accepted);
     [(dialled, dialler), (accepted, listener)]
 }
 
@@ -313,6 +315,19 @@ fn streams_that_nobody_reads_leave_room_for_control() {
 }
 
 #[test]
+fn nobody_has_room_for_datagrams_that_are_never_read() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let largest = runtime.block_on(async {
+        let (wire, clock) = (Arc::default(), Clock::new());
+        tokio::select! {
+            ends = connected(&wire, &clock) => ends.map(|(end, _)| end.max_datagram_size()),
+            () = clock.goes_on() => unreachable!("it goes on for ever"),
+        }
+    });
+    assert_eq!(largest, [None, None]);
+}
+
+#[test]
 fn a_connection_permits_what_all_its_streams_may_have_under_way() {
     let all = u64::from(STREAMS) * u64::from(STREAM_WINDOW);
     // quinn keeps back what is less than an eighth of a window.
@@ -329,11 +344,35 @@ fn a_rank_looks_for_its_own_address_no_longer_than_for_the_others() {
     let timeouts = Timeouts::default().with_join(Duration::from_millis(1));
     let config = config.with_timeouts(timeouts);
     let error = without_look_ups(async |_| listen(&config, &identity).await.err().unwrap());
-    let late = io::ErrorKind::TimedOut;
+    let late = io::ErrorKind::TimedOut.to_string();
     assert!(
-        matches!(&error, JoinError::Bind { kind, .. } if *kind == late),
+        matches!(&error, JoinError::OwnName { reason, .. } if *reason == late),
         "{error}"
     );
+}
+
+#[test]
+fn a_name_of_its_own_that_has_no_address_is_the_name_that_a_rank_complains_of() {
+    let secret = JobSecret::generate().unwrap();
+    let identity = Identity::new(&secret, Role::Rank(Rank::CHIEF)).unwrap();
+    // A label of more than 63 letters is refused without asking any service.
+    let members = [
+        format!("{}:4000", "a".repeat(64)),
+        "127.0.0.1:4001".to_owned(),
+    ];
+    let config = GroupConfig::new(&members, Rank::CHIEF, secret).unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let error = runtime.block_on(listen(&config, &identity)).err().unwrap();
+    let text = error.to_string();
+    let start = format!(
+        "rank 0 is to listen at {}, which has no address",
+        members[0]
+    );
+    assert!(text.starts_with(&start), "{text}");
+    assert!(text.contains("correct the name"), "{text}");
+    assert!(error.is_retryable(), "{text}");
+    // What the standard library says of a look-up by its kind alone.
+    assert!(!text.contains("uncategorized"), "{text}");
 }
 
 #[test]
@@ -345,9 +384,9 @@ fn a_seed_that_is_looked_for_in_vain_leaves_time_for_the_next() {
     let found = look(&["localhost:1", "127.0.0.1:1"]).unwrap();
     assert_eq!(found.ip(), Ipv4Addr::LOCALHOST);
     let error = look(&["localhost:1"]).unwrap_err();
-    let late = io::ErrorKind::TimedOut;
+    let late = io::ErrorKind::TimedOut.to_string();
     assert!(
-        matches!(&error, JoinError::NoSeed { kind, .. } if *kind == late),
+        matches!(&error, JoinError::NoSeed { reason, .. } if *reason == late),
         "{error}"
     );
 }

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use quinn::Connection;
@@ -103,6 +104,9 @@ impl Reconfiguration {
                     Some(Distrust::OtherJob) => {
                         Answer::Stranger(JoinError::SeedOfOtherJob { seed })
                     }
+                    Some(Distrust::OtherRank) => {
+                        Answer::Stranger(JoinError::SeedOfOtherRank { seed })
+                    }
                     Some(Distrust::Expired) => Answer::Stranger(JoinError::SeedExpired { seed }),
                     None => Answer::Nobody,
                 };
@@ -110,6 +114,9 @@ impl Reconfiguration {
         };
         self.node.connection_counters.dialled();
         let answer = self.hear_answer(&connection, seed).await;
+        if answer.is_hopeful() {
+            self.is_answered.store(true, Ordering::Relaxed);
+        }
         connection.close(TURNED_AWAY, b"");
         answer
     }
@@ -193,6 +200,14 @@ impl Reconfiguration {
         round
     }
 
+    /// Whom it asks by and by, as they were given and are known.
+    pub(super) fn asked(&self) -> Vec<String> {
+        let known = self.known_members().into_iter();
+        let known = known.filter_map(|member_id| self.node.address(member_id));
+        let given = self.node.config.seeds().iter().cloned();
+        given.chain(known).collect()
+    }
+
     /// All whose addresses are known, but this process.
     fn known_members(&self) -> Vec<MemberId> {
         let mut known: Vec<MemberId> = (0..).take(self.node.config.listed().len()).collect();
@@ -255,6 +270,7 @@ fn some_of<T>(all: &[T], round: usize) -> impl Iterator<Item = &T> {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
 
     use tokio::sync::{mpsc, oneshot};
 
@@ -301,6 +317,7 @@ mod tests {
                 node,
                 join_request,
                 inbox,
+                is_answered: AtomicBool::new(false),
             };
             asks.round(0, &mut LookUps::new()).await
         });

@@ -19,6 +19,13 @@ pub(super) enum Answer {
     Nobody,
 }
 
+impl Answer {
+    /// Whether a member of this job gave it, which may let this process in.
+    pub(super) fn is_hopeful(&self) -> bool {
+        matches!(self, Self::Noted | Self::Between)
+    }
+}
+
 /// Those that were taken for strangers since a member of this job has answered.
 pub(super) struct Denials {
     /// How long others are waited for beside a stranger.
@@ -46,8 +53,7 @@ impl Denials {
         answers: Vec<Answer>,
         of_all: usize,
     ) -> Option<JoinError> {
-        let hopeful = |answer: &Answer| matches!(answer, Answer::Noted | Answer::Between);
-        if answers.iter().any(hopeful) {
+        if answers.iter().any(Answer::is_hopeful) {
             *self = Self::new(self.patience);
             return None;
         }

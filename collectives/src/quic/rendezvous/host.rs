@@ -1,6 +1,6 @@
 //! Rank 0: it listens until all have come or the time is over, then tells them all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ const REFUSED: usize = 16;
 struct Guest {
     connection: Connection,
     answer: SendStream,
+    /// Its place among the callers; none while it waits for an answer that is not known yet.
+    permit: Option<HandshakePermit>,
 }
 
 /// How a call ended.
@@ -73,7 +75,7 @@ struct Reception<'a> {
     /// What all who belong here are told, once that is known.
     answer: Option<Arc<[Message]>>,
     /// Those who wait for it.
-    guests: Vec<(Rank, Guest)>,
+    guests: BTreeMap<Rank, Guest>,
     /// Who has come and does not have it yet.
     untold: BTreeSet<Rank>,
     refused: Vec<UnauthenticatedPeer>,
@@ -90,7 +92,7 @@ impl<'a> Reception<'a> {
             identity,
             known: Registrations::new(rendezvous.world, own),
             answer: None,
-            guests: Vec::new(),
+            guests: BTreeMap::new(),
             untold: BTreeSet::new(),
             refused: Vec::new(),
             limiter: Arc::default(),
@@ -130,9 +132,11 @@ impl<'a> Reception<'a> {
             guest.connection.remote_address(),
             UnauthenticatedCause::Refused(refusal),
         ));
+        let place = guest.permit.as_ref();
+        let patience = place.map_or(ANSWER, HandshakePermit::patience).min(ANSWER);
         spawn_in(&mut self.calls, async move {
             let why = [Message::Refusal(refusal.into())];
-            let _ = timeout(ANSWER, guest.tell(&why)).await;
+            let _ = timeout(patience, guest.tell(&why)).await;
             Call::Over
         });
     }
@@ -140,7 +144,11 @@ impl<'a> Reception<'a> {
     /// Tells a guest what all are told, or keeps it until that is known.
     fn welcome(&mut self, rank: Rank, mut guest: Guest) {
         let Some(answer) = self.answer.clone() else {
-            self.guests.push((rank, guest));
+            guest.permit = None;
+            // A rank calls again when its connection has broken, which may not be known here.
+            if let Some(before) = self.guests.insert(rank, guest) {
+                before.connection.close(TURNED_AWAY, b"");
+            }
             return;
         };
         spawn_in(&mut self.calls, async move {
@@ -252,27 +260,30 @@ async fn listen(
     until: Instant,
 ) -> Result<Endpoint, JoinError> {
     let rank = Rank::CHIEF;
-    let unbound = |error: std::io::Error| JoinError::Bind {
-        rank,
-        address: rendezvous.address.clone(),
-        kind: error.kind(),
-    };
     let limit = until.saturating_duration_since(Instant::now());
     let found = endpoint::found_within(limit, look_up(&rendezvous.address)).await;
-    let address = found.map_err(unbound)?;
+    let address = found.map_err(|error| JoinError::OwnName {
+        rank,
+        address: rendezvous.address.clone(),
+        reason: error.to_string(),
+    })?;
     // The name may be that of an address translation, or mean this host alone on this host.
     let address = SocketAddr::new(everywhere(address.ip()), address.port());
     endpoint::listener(address, endpoint::server(identity, Network::default())).map_err(|error| {
         match error.kind() {
             std::io::ErrorKind::AddrInUse => JoinError::PortTaken { rank, address },
-            _ => unbound(error),
+            kind => JoinError::Bind {
+                rank,
+                address: rendezvous.address.clone(),
+                kind,
+            },
         }
     })
 }
 
 /// Lets a caller say who it is.
 async fn hear(incoming: Incoming, permit: HandshakePermit) -> Call {
-    let from = incoming.remote_address();
+    let (from, patience) = (incoming.remote_address(), permit.patience());
     let hearing = async {
         let connection = match incoming.await {
             Ok(connection) => connection,
@@ -291,9 +302,15 @@ async fn hear(incoming: Incoming, permit: HandshakePermit) -> Call {
             // A rank of a group that meets elsewhere, a launcher with bad news, or nobody.
             Ok(_) | Err(_) => return Ok(Call::Over),
         };
-        Ok(Call::Came(Guest { connection, answer }, said))
+        let permit = Some(permit);
+        let guest = Guest {
+            connection,
+            answer,
+            permit,
+        };
+        Ok(Call::Came(guest, said))
     };
-    match timeout(permit.patience(), hearing).await {
+    match timeout(patience, hearing).await {
         Ok(Ok(call)) => call,
         Ok(Err(_)) | Err(_) => Call::Over,
     }
@@ -309,3 +326,6 @@ fn batches(addresses: &[String]) -> impl Iterator<Item = Message> + '_ {
         })
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -368,9 +368,9 @@ fn rank_0_looks_for_its_own_address_no_longer_than_for_the_others() {
     let identity = Identity::of_job(&secret().into(), Role::Rank(Rank::CHIEF)).unwrap();
     let met = without_look_ups(async |_| host::receive_all(&alone, &identity).await);
     let error = met.unwrap_err();
-    let late = io::ErrorKind::TimedOut;
+    let late = io::ErrorKind::TimedOut.to_string();
     assert!(
-        matches!(&error, JoinError::Bind { kind, .. } if *kind == late),
+        matches!(&error, JoinError::OwnName { reason, .. } if *reason == late),
         "{error}"
     );
 }

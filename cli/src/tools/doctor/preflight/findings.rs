@@ -296,7 +296,10 @@ fn meeting(facts: &Facts) -> Finding {
             error.to_string(),
         ),
         // It says itself what to do about it.
-        Some(error @ (Error::Config(_) | Error::Join(JoinError::Config(_)))) => wrong(
+        Some(
+            error @ (Error::Config(_)
+            | Error::Join(JoinError::Config(_) | JoinError::OtherRank { .. })),
+        ) => wrong(
             Level::Problem,
             "join",
             error.to_string(),

@@ -56,6 +56,7 @@ async fn pair() -> [(Connection, quinn::Endpoint); 2] {
         },
         async { listener.accept().await.unwrap().await.unwrap() }
     );
+    endpoint::trust(&accepted);
     [(dialled, dialler), (accepted, listener)]
 }
 

@@ -1,7 +1,5 @@
 //! Of three ranks the last never comes, and the first fails while it greets the second.
 
-use std::collections::BTreeMap;
-
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -58,6 +56,21 @@ impl Part {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_rank_is_greeted_a_few_times_at_once_and_keeps_no_other_out() {
+    let job = Job::new(3);
+    let low = Part::of(&job, 0).await;
+    let begin = |rank| low.admission.begin_greeting(Rank::new(rank));
+    let mut greetings: Vec<_> = (0..2 * GREETINGS).filter_map(|_| begin(1)).collect();
+    assert_eq!(greetings.len(), GREETINGS);
+    assert!(begin(2).is_some());
+    greetings.pop();
+    greetings.extend(begin(1));
+    assert_eq!(greetings.len(), GREETINGS);
+    drop(greetings);
+    assert!(low.admission.greetings.borrow().is_empty());
 }
 
 #[tokio::test]
