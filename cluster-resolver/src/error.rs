@@ -281,10 +281,13 @@ impl Error {
             Self::Scheduler(SchedulerError::Flux { problem }) => {
                 matches!(problem, FluxProblem::TimedOut { .. })
             }
-            Self::Slurm(SlurmError::Unanswered { problem, .. }) => {
-                matches!(problem, ScontrolProblem::TimedOut { .. })
-            }
-            _ => false,
+            other => matches!(
+                other,
+                Self::Slurm(SlurmError::Unanswered {
+                    problem: ScontrolProblem::TimedOut { .. },
+                    ..
+                })
+            ),
         }
     }
 }

@@ -259,7 +259,7 @@ pub enum Error {
     NoDevices,
     /// More devices are counted than there are numbers or memory for.
     #[error(
-        "more devices are counted than fit into memory or have an index up to {}: count fewer",
+        "more devices are counted than memory and indices up to {} hold: count fewer",
         u32::MAX
     )]
     TooManyDevices,

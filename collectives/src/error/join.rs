@@ -120,7 +120,7 @@ pub enum JoinError {
     /// another rank or another name of the job: it has another list of members or index, or this
     /// process has, which may have called itself.
     #[error(
-        "the process at the address of {peer} is of this job, but proves another rank or another MESHWORK_CERTIFICATE_JOB: give all processes the same list of members in the same order, each the index of its own address, and the same MESHWORK_CERTIFICATE_JOB"
+        "the process at the address of {peer} is of this job, but its certificate is not that rank's: give all processes the same list of members in the same order, each the index of its own address, and the same MESHWORK_CERTIFICATE_JOB"
     )]
     OtherRank {
         /// The member whose address it is.
@@ -211,7 +211,7 @@ pub enum JoinError {
     /// that is not for whom it asked: its address was another member's, or the certificates have
     /// another name of the job, or none for any member.
     #[error(
-        "the process at {seed} has the secret or authority of this job, but no certificate for the member that was asked there: give all processes the same list of members in the same order and the same MESHWORK_CERTIFICATE_JOB, and certificates of your own the name of Certificates::member_name too"
+        "the process at {seed} is of this job, but its certificate is not for the member that was asked there: give all processes the same list of members in the same order and the same MESHWORK_CERTIFICATE_JOB, and certificates of your own the name of Certificates::member_name too"
     )]
     SeedOfOtherRank {
         /// Where it is.

@@ -46,8 +46,9 @@ impl Distributed {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Checkpoints`] when the chief cannot look, which ends the job; in an elastic one when
-    /// this worker cannot, and the others go on without it. [`Error::Strategy`]; [`Error::Left`].
+    /// [`Error::Checkpoints`] when the chief cannot look, which ends the job; in an elastic one
+    /// when this worker cannot, and the others go on without it. [`Error::Strategy`];
+    /// [`Error::Left`].
     pub fn last_checkpoint(&self, folder: impl AsRef<Path>) -> Result<Option<usize>, Error> {
         let folder = folder.as_ref().join("checkpoint");
         let mut strategy = self.shared.strategy();
