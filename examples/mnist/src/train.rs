@@ -123,17 +123,19 @@ impl Training for Run<'_> {
     /// A step is not made again once it is counted, even where a worker is lost in the save behind
     /// it. So a run that ends saves when it has no step to make: that is done again.
     fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<Progress, Error> {
+        if self.ending == Ending::None {
+            let Some((batch, cursor)) = self.batches.next()? else {
+                self.finish(strategy)?;
+                return Ok(Progress::Done);
+            };
+            self.reported_step(strategy, &batch, cursor)?;
+        }
         if self.ending == Ending::Asked {
             self.save(strategy)?;
             return Ok(Progress::Done);
         }
-        let Some((batch, cursor)) = self.batches.next()? else {
-            self.finish(strategy)?;
-            return Ok(Progress::Done);
-        };
-        self.reported_step(strategy, &batch, cursor)?;
         let is_due = self.batches.is_at_an_end() || self.losses.len().is_multiple_of(SAVE_EVERY);
-        if is_due && self.ending == Ending::None && !self.batches.are_over() {
+        if is_due && !self.batches.are_over() {
             self.save(strategy)?;
         }
         Ok(Progress::Step)

@@ -106,6 +106,8 @@ async fn a_stranger_that_calls_in_two_epochs_is_logged_once() {
     let node = Node::open(&job.config(0)).await.unwrap();
     let address = (Ipv4Addr::new(192, 0, 2, 1), 4000).into();
     let warnings = Warnings::default();
+    // As long as there is one, what another thread says first is never heard of any thread.
+    let _second = tracing::Dispatch::new(warnings.clone());
     let _here = tracing::subscriber::set_default(warnings.clone());
     for _epoch in 0..2 {
         let (admission, mut heard) = admission(&job, &node);
