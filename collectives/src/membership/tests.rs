@@ -374,37 +374,35 @@ fn a_rank_that_never_appears_is_named_at_the_deadline_with_those_that_were_refus
 
 #[test]
 fn who_comes_while_the_absent_are_named_is_not_among_them() {
-    let mut late = World::new(3, MS, Hosts::Each);
-    late.alive[2] = false;
-    let delay = TIMEOUTS.join - 300 * MS;
-    late.post(delay, 0, Event::Joined(Rank::new(1)));
-    late.post(delay, 1, Event::Joined(Rank::new(0)));
-    late.run(TIMEOUTS.join + Duration::from_secs(1));
-    for end in &late.ends[..2] {
-        let Some((_, End::Failed(OperationError::Join(JoinError::NotJoined { missing, .. })))) =
-            end
-        else {
-            panic!("{end:?}")
-        };
-        assert_eq!(missing, &[members(3)[2].clone()]);
+    let late = TIMEOUTS.join - 300 * MS;
+    // The last rank never comes.
+    for (last, met) in [
+        (2, &[(0, 1, late)][..]),
+        // Two who have missed it have told each other.
+        (3, &[(0, 2, MS), (0, 1, late), (1, 2, late)]),
+    ] {
+        let mut world = World::new(last + 1, MS, Hosts::Each);
+        world.alive[last] = false;
+        for (one, other, delay) in met {
+            let (one, other) = (Rank::new(*one), Rank::new(*other));
+            world.post(*delay, one.index(), Event::Joined(other));
+            world.post(*delay, other.index(), Event::Joined(one));
+        }
+        world.run(TIMEOUTS.join + Duration::from_secs(1));
+        for end in &world.ends[..last] {
+            assert_eq!(missing(end), [last]);
+        }
     }
-    // Two who have missed it have told each other.
-    let mut late = World::new(4, MS, Hosts::Each);
-    late.alive[3] = false;
-    for (one, other, delay) in [(0, 2, MS), (0, 1, delay), (1, 2, delay)] {
-        let (one, other) = (Rank::new(one), Rank::new(other));
-        late.post(delay, one.index(), Event::Joined(other));
-        late.post(delay, other.index(), Event::Joined(one));
-    }
-    late.run(TIMEOUTS.join + Duration::from_secs(1));
-    for end in &late.ends[..3] {
-        let Some((_, End::Failed(OperationError::Join(JoinError::NotJoined { missing, .. })))) =
-            end
-        else {
-            panic!("{end:?}")
-        };
-        assert_eq!(missing, &[members(4)[3].clone()]);
-    }
+}
+
+/// Whom a rank that has given up joining names.
+#[track_caller]
+fn missing(end: &Option<(Duration, End)>) -> Vec<usize> {
+    let Some((_, End::Failed(OperationError::Join(JoinError::NotJoined { missing, .. })))) = end
+    else {
+        panic!("{end:?}")
+    };
+    missing.iter().map(|member| member.rank().index()).collect()
 }
 
 /// Whoever is refused ends at the first refusal, so one member alone knows why it does not come.
@@ -462,14 +460,7 @@ fn whoever_does_not_come_is_named_by_all_and_nobody_else_is() {
         for (rank, end) in all.ends.iter().enumerate() {
             match end {
                 None => assert!(absent.contains(&rank)),
-                Some((
-                    _,
-                    End::Failed(OperationError::Join(JoinError::NotJoined { missing, .. })),
-                )) => {
-                    let missing: Vec<_> = missing.iter().map(|m| m.rank().index()).collect();
-                    assert_eq!(missing, absent, "{world} ranks, on rank {rank}");
-                }
-                other => panic!("rank {rank} ended with {other:?}"),
+                end => assert_eq!(missing(end), absent, "{world} ranks, on rank {rank}"),
             }
         }
     }
@@ -487,13 +478,7 @@ fn whoever_misses_another_is_named_by_all_even_by_those_who_are_connected_with_i
         (0..6).for_each(|rank| all.connects(rank));
         all.run(TIMEOUTS.join + Duration::from_secs(1));
         for (rank, end) in all.ends.iter().enumerate() {
-            let Some((_, End::Failed(OperationError::Join(JoinError::NotJoined { missing, .. })))) =
-                end
-            else {
-                panic!("rank {rank} ended with {end:?}");
-            };
-            let missing: Vec<_> = missing.iter().map(|m| m.rank().index()).collect();
-            assert_eq!(missing, absent, "rank {rank}, without {cut:?}");
+            assert_eq!(missing(end), absent, "rank {rank}, without {cut:?}");
         }
     }
 }
