@@ -135,7 +135,7 @@ impl Training for Run<'_> {
             return Ok(Progress::Done);
         }
         let is_due = self.batches.is_at_an_end() || self.losses.len().is_multiple_of(SAVE_EVERY);
-        if is_due && !self.batches.are_over() {
+        if is_due && self.losses.len() < self.settings.steps(self.images.train_len()) {
             self.save(strategy)?;
         }
         Ok(Progress::Step)
@@ -414,12 +414,6 @@ impl Batches {
     /// Whether the epoch has no batch left.
     fn is_at_an_end(&self) -> bool {
         self.epoch.as_ref().is_some_and(|epoch| epoch.len() == 0)
-    }
-
-    /// Whether no epoch has.
-    fn are_over(&self) -> bool {
-        let last = self.epochs.get() as u64 - 1;
-        self.is_at_an_end() && self.cursor.epoch() >= last
     }
 }
 

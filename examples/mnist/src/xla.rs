@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let steps = settings.epoch_steps(images.train_len());
     let mut reporter = Reporter::new(steps, args.epochs.get(), args.json.as_deref());
     let mut run = Run::new(settings, &images, Place::new(args)?)?;
-    let outcome = run.outcome(steps, &mut reporter)?;
+    let outcome = run.outcome(&mut reporter)?;
     reporter.finish(&outcome, Sharers::Devices(devices))?;
     plot::leave(args.plot.as_deref(), &outcome.losses)
 }
@@ -92,11 +92,11 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// All steps, of `epoch_steps` in each epoch, and how much was learnt in them.
-    fn outcome(&mut self, epoch_steps: usize, reporter: &mut Reporter) -> Result<Outcome, Error> {
+    /// All steps, and how much was learnt in them.
+    fn outcome(&mut self, reporter: &mut Reporter) -> Result<Outcome, Error> {
         let start = Instant::now();
         let (epochs, batch) = (self.settings.epochs.get(), self.settings.global_batch.get());
-        let all = epoch_steps.saturating_mul(epochs);
+        let all = self.settings.steps(self.images.train_len());
         // The order of images is that of a worker alone.
         let mut alone = MultiWorkerMirroredStrategy::alone()?;
         let order = alone.distribute_dataset(self.images.train_len(), batch)?;

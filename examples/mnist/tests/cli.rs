@@ -9,10 +9,11 @@ mod last_save;
 #[path = "cli/launchers.rs"]
 mod launchers;
 
+use std::array;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use meshwork_strategy::JobSecret;
 use meshwork_testing::{free_addresses, tf_config};
@@ -486,7 +487,7 @@ fn workers_with_other_data_or_other_options_are_named_on_all() {
             "labels-idx1-ubyte ends after 47 of 48 bytes",
         ),
     ] {
-        for output in two(folder.path(), [&[], &args]) {
+        for output in apart(folder.path(), [&[], &args], &[]) {
             let stderr = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(1), "{stderr}");
             assert!(
@@ -535,12 +536,17 @@ fn mnist(folder: &Path, args: &[&str]) -> Output {
     command(folder, args).output().expect("the program starts")
 }
 
-/// Runs two workers that nobody has started together, each with its own arguments.
-fn two(folder: &Path, args: [&[&str]; 2]) -> [Output; 2] {
+/// Runs workers that nobody has started together, each with its own arguments.
+fn apart<const N: usize>(
+    folder: &Path,
+    args: [&[&str]; N],
+    variables: &[(&str, &str)],
+) -> [Output; N] {
     let secret = JobSecret::generate().expect("random bytes");
-    let addresses = free_addresses(2);
-    let started = [0, 1].map(|index| {
+    let addresses = free_addresses(N);
+    let started: [Child; N] = array::from_fn(|index| {
         command(folder, args[index])
+            .envs(variables.iter().copied())
             .env("TF_CONFIG", tf_config(&addresses, index))
             .env(JobSecret::ENV, secret.to_hex().as_str())
             .stdout(Stdio::piped())

@@ -40,7 +40,8 @@ struct Args {
     #[arg(long, default_value = "60")]
     steps: usize,
     /// How many places of the text each step looks at: 65536 at most.
-    #[arg(long, value_parser = batch(), default_value = "32")]
+    #[arg(long, default_value = "32")]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=MOST_PLACES))]
     batch: usize,
     /// How steps are carried out.
     #[arg(long, value_enum, default_value = "tape")]
@@ -149,10 +150,6 @@ fn train(args: &Args) -> Result<(), Error> {
     }
     system.shutdown()?;
     Ok(())
-}
-
-fn batch() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..=MOST_PLACES)
 }
 
 /// The variables of this process; those of a launcher say the same as they do.

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::OuterOptimizer;
-use super::rounds::{Contribution, Exchange, Rounds, Seal};
+use super::rounds::Seal;
 use super::standing::{self, Progress, Standing};
 use crate::state_transfer::{self, Gift, Manifest, Partial, Parts, Terms};
 use crate::{Error, LowCommunicationError, MultiWorkerMirroredStrategy};
@@ -105,8 +105,7 @@ impl OuterOptimizer {
             let package = gift.givers.contains(&own).then(|| self.rounds.package());
             if let Some(taken) = pass_on(strategy, &gift, package, &mut self.partial)? {
                 self.rounds.take_over(&taken)?;
-                let giver = &all[gift.givers[0].index()];
-                self.rounds.join_begun(giver.under_way);
+                self.rounds.join_begun();
                 self.has_taken_over = true;
                 self.begins_round();
             }
@@ -128,33 +127,6 @@ impl OuterOptimizer {
     fn standing(&self) -> Standing {
         let settings = format!("{:?}", self.rounds.settings);
         Standing::of(&self.rounds, &self.lengths, &settings, self.progress)
-    }
-}
-
-impl Rounds {
-    /// Takes part, with nothing to add, in those of the givers' exchanges that are not sealed: the
-    /// last of so many under way. No package has them.
-    fn join_begun(&mut self, under_way: u64) {
-        let settings = self.settings;
-        let delay = u64::from(settings.delay);
-        let first = self.step.saturating_sub(delay).max(1);
-        let begun: Vec<(usize, u64)> = (first..=self.step)
-            .flat_map(|step| settings.due(step).map(move |fragment| (fragment, step)))
-            .collect();
-        let missing = under_way.saturating_sub(self.exchanges.len() as u64);
-        let missing = usize::try_from(missing).unwrap_or(usize::MAX);
-        for (fragment, step) in &begun[begun.len().saturating_sub(missing)..] {
-            let length = self.ranges[*fragment].len();
-            self.exchanges.push_back(Exchange {
-                fragment: *fragment,
-                began_after: *step,
-                applied_after: step.saturating_add(delay),
-                contribution: Some(Contribution::none(length)),
-                sum: None,
-                seal: None,
-                is_excluded: false,
-            });
-        }
     }
 }
 

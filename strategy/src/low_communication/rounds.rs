@@ -146,17 +146,34 @@ impl Rounds {
         let due: Vec<usize> = self.settings.due(self.step).collect();
         for fragment in &due {
             let contribution = self.contribution(*fragment, parameters);
-            self.exchanges.push_back(Exchange {
-                fragment: *fragment,
-                began_after: self.step,
-                applied_after: self.step.saturating_add(u64::from(self.settings.delay)),
-                is_excluded: !contribution.is_finite,
-                contribution: Some(contribution),
-                sum: None,
-                seal: None,
-            });
+            self.begin(*fragment, self.step, contribution);
         }
         due.len()
+    }
+
+    /// Takes part, with nothing to add, in the exchanges that have begun by this step and are not
+    /// sealed: no package has them. Each fragment is in one at a time.
+    pub(super) fn join_begun(&mut self) {
+        let (settings, step) = (self.settings, self.step);
+        let begun = (self.sealed..).map(|number| settings.exchange(number));
+        let begun = begun.take(self.ranges.len());
+        let begun: Vec<_> = begun.take_while(|due| due.step <= step).collect();
+        for due in begun {
+            let length = self.ranges[due.fragment].len();
+            self.begin(due.fragment, due.step, Contribution::none(length));
+        }
+    }
+
+    fn begin(&mut self, fragment: usize, began_after: u64, contribution: Contribution) {
+        self.exchanges.push_back(Exchange {
+            fragment,
+            began_after,
+            applied_after: began_after.saturating_add(u64::from(self.settings.delay)),
+            is_excluded: !contribution.is_finite,
+            contribution: Some(contribution),
+            sum: None,
+            seal: None,
+        });
     }
 
     /// Whether the difference of one of the last exchanges, of those that have begun, is not finite

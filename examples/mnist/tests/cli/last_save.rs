@@ -1,12 +1,10 @@
 //! A run whose chief cannot save what it ends with.
 
 use std::fs;
-use std::process::Stdio;
 
-use meshwork_strategy::{Checkpoints, JobSecret, Snapshot};
-use meshwork_testing::{free_addresses, tf_config};
+use meshwork_strategy::{Checkpoints, Snapshot};
 
-use crate::{command, data_folder};
+use crate::{apart, data_folder};
 
 #[test]
 fn the_next_chief_saves_the_last_step_where_the_first_cannot() {
@@ -16,19 +14,9 @@ fn the_next_chief_saves_the_last_step_where_the_first_cannot() {
     fs::create_dir(&full).expect("a new folder");
     let last = format!("checkpoint.g{}-{:016x}.step-1.safetensors", u64::MAX, 0);
     fs::write(full.join(last), []).expect("a new file");
-    let secret = JobSecret::generate().expect("random bytes");
-    let addresses = free_addresses(3);
-    let workers = [(0, "full"), (1, "saved"), (2, "saved")].map(|(index, saved)| {
-        command(folder.path(), &["--checkpoint", saved])
-            .env("TF_CONFIG", tf_config(&addresses, index))
-            .env("MESHWORK_RESTARTS", "0")
-            .env(JobSecret::ENV, secret.to_hex().as_str())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts")
-    });
-    let ended = workers.map(|worker| worker.wait_with_output().expect("the program ends"));
+    let [first, later] = ["full", "saved"].map(|saved| ["--checkpoint", saved]);
+    let elastic = [("MESHWORK_RESTARTS", "0")];
+    let ended = apart(folder.path(), [&first, &later, &later], &elastic);
     let [chief, others @ ..] = &ended;
     let stderr = String::from_utf8_lossy(&chief.stderr);
     assert!(!chief.status.success(), "{stderr}");

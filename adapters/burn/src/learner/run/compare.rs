@@ -31,22 +31,24 @@ where
 
     /// What this worker is to do, each on a line.
     fn to_do(&self) -> String {
+        let accumulated = self.components.accumulation.unwrap_or(0);
+        // The state of an elastic training says where it goes on.
+        let first = match self.worker.membership {
+            Membership::Elastic => 0,
+            Membership::Fixed => self.state.epoch,
+        };
         let numbers = [
-            self.train.items,
-            self.valid.items,
-            self.teller.epochs,
-            self.components.accumulation.unwrap_or(0),
-            // The state of an elastic training says where it goes on.
-            match self.worker.membership {
-                Membership::Elastic => 0,
-                Membership::Fixed => self.state.epoch,
-            },
+            (self.train.items, "samples to train with"),
+            (self.valid.items, "samples to validate with"),
+            (self.teller.epochs, "epochs"),
+            (accumulated, "batches to accumulate"),
+            (first, "as its first epoch"),
         ];
-        let numbers = numbers.iter().zip(COMPARED);
         let lines = numbers.map(|(number, what)| format!("{number} {what}"));
         // In quotes it is one line, whatever is in it.
         let agreement = format!("{:?}", self.worker.agreement);
-        lines.chain([agreement]).collect::<Vec<_>>().join("\n")
+        let lines = lines.into_iter().chain([agreement]);
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -66,14 +68,6 @@ fn compare(rank: Rank, theirs: &[u8], chiefs: &[u8]) -> Result<(), Error> {
         chiefs: chiefs.to_owned(),
     })
 }
-
-const COMPARED: [&str; 5] = [
-    "samples to train with",
-    "samples to validate with",
-    "epochs",
-    "batches to accumulate",
-    "as its first epoch",
-];
 
 #[cfg(test)]
 mod tests {
