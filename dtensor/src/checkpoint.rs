@@ -209,17 +209,21 @@ impl Context {
     /// The message of each client, in their order; or, on all, the error of the first that has one.
     #[track_caller]
     fn all_tell(&self, own: Result<String, Error>) -> Result<Vec<String>, Error> {
-        let message = match &own {
-            Ok(text) => format!("{DONE}{text}"),
-            Err(error) => error.to_string(),
+        let (outcome, said) = match &own {
+            Ok(text) => (DONE, text.clone()),
+            Err(error) => (FAILED, error.to_string()),
         };
-        let told = self.all_gather_bytes(Subject::Checkpoint, message.as_bytes())?;
+        let message = [&[outcome], said.as_bytes()].concat();
+        let told = self.all_gather_bytes(Subject::Checkpoint, &message)?;
         own?;
         let text = |(client, message): (u32, Vec<u8>)| {
-            let message = String::from_utf8_lossy(&message).into_owned();
-            match message.strip_prefix(DONE) {
-                Some(text) => Ok(text.to_owned()),
-                None => Err(Error::OtherClient { client, message }),
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            match &message[..] {
+                [DONE, said @ ..] => Ok(text(said)),
+                [FAILED, error @ ..] | error => Err(Error::OtherClient {
+                    client,
+                    message: text(error),
+                }),
             }
         };
         (0..).zip(told).map(text).collect()
@@ -293,8 +297,9 @@ fn latest(series: &Series) -> Result<Generation, Error> {
 /// The number of generations kept: the last save, and the one before it.
 const KEEP: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
-/// The prefix of a client's message that carries no error.
-const DONE: &str = "+";
+/// The first byte of a client's message, and of one that carries an error.
+const DONE: u8 = b'+';
+const FAILED: u8 = b'-';
 
 /// A value that can be saved to a checkpoint: a [`DTensor`] or a [`DVariable`].
 pub trait Save: sealed::Store {}

@@ -55,7 +55,7 @@ impl RemoteWorker<'_> {
         // A shell rounds nothing: less than a second of grace is one.
         let part = u64::from(self.grace.subsec_nanos() > 0);
         let seconds = self.grace.as_secs().saturating_add(part);
-        orders.extend_from_slice(format!("grace={seconds}\ncd ").as_bytes());
+        orders.extend_from_slice(format!("meshwork_grace={seconds}\ncd ").as_bytes());
         quote(self.folder.as_os_str(), &mut orders);
         orders.extend_from_slice(b" || exit 125\nset --");
         for word in std::iter::once(self.program).chain(self.args.iter().map(AsRef::as_ref)) {
@@ -125,13 +125,16 @@ pub(crate) fn signal_line(signal: Signal) -> Option<String> {
 /// A shell without job control has SIGINT and SIGQUIT ignored in what it starts with `&`, and the
 /// worker would inherit that: `env` takes it back. It is not given the program, as it would take a
 /// path with `=` for a variable. Where it cannot, SIGINT is followed by SIGTERM.
+///
+/// What is set before the worker starts has names that no variable of a user's has: it would take
+/// the place of one, and stay exported.
 const SCRIPT: &str = r#"
 exec 3<&0
 tell() { kill -s "$1" -- "-$worker" 2>/dev/null || kill -s "$1" "$worker" 2>/dev/null; }
-after_int=TERM
+meshwork_after_int=TERM
 if env --default-signal=INT,QUIT true </dev/null >/dev/null 2>&1
 then
-  after_int=
+  meshwork_after_int=
   set -- env --default-signal=INT,QUIT sh -c "exec \"\$@\"" sh "$@"
 fi
 if command -v setsid >/dev/null
@@ -142,9 +145,9 @@ worker=$!
 {
   while IFS= read -r signal <&3; do
     tell "$signal"
-    if [ "$signal$after_int" = INTTERM ]; then tell TERM; fi
+    if [ "$signal$meshwork_after_int" = INTTERM ]; then tell TERM; fi
   done
-  tell TERM; sleep "$grace"; tell KILL
+  tell TERM; sleep "$meshwork_grace"; tell KILL
 } >/dev/null 2>&1 &
 watch=$!
 wait "$worker" 2>/dev/null
@@ -259,7 +262,7 @@ mod tests {
         patient.grace = Duration::MAX;
         let orders = String::from_utf8(told(&patient)).unwrap();
         assert!(
-            orders.contains(&format!("\ngrace={}\n", u64::MAX)),
+            orders.contains(&format!("\nmeshwork_grace={}\n", u64::MAX)),
             "{orders}"
         );
     }
@@ -267,16 +270,24 @@ mod tests {
     #[test]
     fn words_and_values_arrive_as_they_are() {
         let strange = "it's $HOME `x` \"y\" \\ \n *";
-        let args = ["-c", "printf %s \"$V|$1|$PWD\"; cat; exit 7", "sh", strange];
+        let args = [
+            "-c",
+            "printf %s \"$V|$1|$PWD|$grace|$status\"; cat; exit 7",
+            "sh",
+            strange,
+        ];
         let args = args.map(OsString::from);
         let mut worker = worker(OsStr::new("sh"), &args);
-        worker.variables = vec![("V".into(), strange.into())];
+        let variables = [("V", strange), ("grace", "cosine"), ("status", "new")];
+        worker.variables = variables
+            .map(|(name, value)| (name.into(), value.into()))
+            .into();
         let mut shell = start(&worker);
         let _held_open = shell.stdin.take();
         let ended = shell.wait_with_output().unwrap();
         assert_eq!(ended.status.code(), Some(7));
         let said = String::from_utf8(ended.stdout).unwrap();
-        assert_eq!(said, format!("{strange}|{strange}|/"));
+        assert_eq!(said, format!("{strange}|{strange}|/|cosine|new"));
     }
 
     #[test]

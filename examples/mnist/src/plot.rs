@@ -43,12 +43,14 @@ fn svg(losses: &[f32]) -> Result<String, DrawError> {
     let area = SVGBackend::with_string(&mut picture, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let highest = losses.iter().copied().fold(0.0, f32::max);
+    // An axis without an end would be divided for ever.
+    let top = (highest * 1.05).clamp(0.1, f32::MAX);
     let mut chart = ChartBuilder::on(&area)
         .caption("MNIST, training loss", ("sans-serif", 22))
         .margin(16)
         .x_label_area_size(44)
         .y_label_area_size(56)
-        .build_cartesian_2d(1..losses.len().max(2), 0.0..(highest * 1.05).max(0.1))?;
+        .build_cartesian_2d(1..losses.len().max(2), 0.0..top)?;
     chart
         .configure_mesh()
         .x_desc("step")
@@ -146,6 +148,11 @@ mod tests {
         svg(&[]).unwrap();
         svg(&[2.3]).unwrap();
         svg(&[0.0, 0.0]).unwrap();
+    }
+
+    #[test]
+    fn a_loss_of_nearly_all_that_there_is_can_be_drawn() {
+        svg(&[f32::MAX, 1.0]).unwrap();
     }
 
     #[test]
