@@ -243,6 +243,32 @@ fn dumps_lead_to_a_cause_a_remedy_evidence_and_a_trace() {
     assert_eq!(found["ranks"], serde_json::json!([1]));
 }
 
+/// A rank that waits in vain for another, in this folder and with dumps to go to that one.
+fn in_vain(folder: &Path, dumps: &str) {
+    let hosts = format!("--hosts={}", free_addresses(2).join(","));
+    let output = Command::new(env!("CARGO_BIN_EXE_meshwork"))
+        .args(["bench", &hosts, "--rank=0"])
+        .env("MESHWORK_JOB_SECRET", "a".repeat(64))
+        .env("MESHWORK_JOIN_TIMEOUT", "1")
+        .env("MESHWORK_DUMP", dumps)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_rank_that_began_alone_leaves_a_dump_and_with_an_empty_variable_none() {
+    let folder = tempfile::tempdir().unwrap();
+    in_vain(folder.path(), "");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    in_vain(folder.path(), "dumps");
+    let path = folder.path().join("dumps").display().to_string();
+    let found = json(&doctor(&["--dump", &path, "--json"]));
+    assert_eq!(found["folder"], path);
+    assert_eq!(found["passed_over"], serde_json::json!([]));
+}
+
 #[test]
 fn a_file_that_is_no_dump_is_named() {
     let folder = tempfile::tempdir().unwrap();

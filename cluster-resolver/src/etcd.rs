@@ -25,7 +25,7 @@ use crate::variables::Variables;
 
 use gateway::Gateway;
 pub use registration::EtcdRegistration;
-use settings::{Settings, User};
+use settings::{Authorities, Settings, User};
 
 /// The addresses of a job's members, under a prefix of etcd that is the job's own.
 ///
@@ -89,6 +89,10 @@ impl EtcdMembers {
 
     /// What the variables say; `None` where [`ENDPOINTS_ENV`](Self::ENDPOINTS_ENV) is not set.
     ///
+    /// The files that they name may be replaced: that of the password is read again before signing
+    /// in, that of the authorities where the certificate of etcd is not trusted. A file that cannot
+    /// be used then changes nothing.
+    ///
     /// # Errors
     /// [`Error::NotUnicode`]; [`EtcdError::Unset`] for one that another needs; [`EtcdError::File`].
     pub fn from_variables(variables: &Variables) -> Result<Option<Self>, Error> {
@@ -107,7 +111,7 @@ impl EtcdMembers {
     /// file; without them, one with a certificate that the system trusts.
     #[must_use]
     pub fn with_authorities(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.settings.authorities = Some(pem.into());
+        self.settings.authorities = Some(Authorities::new(pem));
         self
     }
 

@@ -177,6 +177,10 @@ impl GroupConfig {
 
     /// Leaves a file with the last operations in this folder when the group fails, for
     /// `meshwork doctor --dump` and [`diagnosis`](crate::diagnosis). It is made if it is missing.
+    ///
+    /// The first group of a job leaves `rank-0.json` and so on there, in the place of those of an
+    /// earlier run. Each time that members change, those who go on have new ranks: the files of the
+    /// second group are in `epoch-2`, of the third in `epoch-3`. The folders of the last 16 stay.
     #[must_use]
     pub fn with_dump(mut self, folder: impl Into<PathBuf>) -> Self {
         self.dump = Some(folder.into());
@@ -219,7 +223,7 @@ impl GroupConfig {
             let ranks = network::connection_budget(&ranks.to_string_lossy())?;
             configured.network = configured.network.with_connection_budget(ranks);
         }
-        if let Some(folder) = env::var_os(Self::DUMP_ENV) {
+        if let Some(folder) = env::var_os(Self::DUMP_ENV).filter(|folder| !folder.is_empty()) {
             configured = configured.with_dump(folder);
         }
         if let Some(value) = env::var_os(Self::RESTARTS_ENV) {

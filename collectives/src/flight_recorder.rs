@@ -10,6 +10,7 @@
 
 mod clock;
 mod dump;
+mod folder;
 mod journal;
 mod long;
 mod totals;
@@ -26,9 +27,11 @@ use std::time::Duration;
 use crate::contract::{Call, Contract, Kind, site};
 use crate::session::GroupId;
 use crate::wait_for_graph::{HeldGroup, MessageCounts, WaitEdge, WaitId};
+use crate::wire::MemberRecord;
 use crate::{Member, OperationError, Rank};
 
 use clock::{Clock, Tick};
+pub(crate) use folder::of_view;
 pub(crate) use journal::{Ending, MediumKind, Serial};
 use journal::{Journal, Operation};
 use long::LongWaits;
@@ -40,6 +43,8 @@ pub(crate) struct FlightRecorder {
     rank: Rank,
     members: Arc<[Member]>,
     folder: Option<PathBuf>,
+    /// The same on all ranks of this run and view, and on no others; empty until they have met.
+    run: OnceLock<u64>,
     clock: Clock,
     state: Mutex<State>,
     /// Nanoseconds that each of the members was waited for at length.
@@ -199,6 +204,7 @@ impl FlightRecorder {
             awaited: members.iter().map(|_| AtomicU64::new(0)).collect(),
             members,
             folder,
+            run: OnceLock::new(),
             clock: Clock::new(),
             state: Mutex::new(State {
                 logs: Vec::new(),
@@ -241,6 +247,14 @@ impl FlightRecorder {
         };
         log.adopt();
         log
+    }
+
+    /// Notes whom this rank has met.
+    pub(crate) fn met(&self, records: &[MemberRecord]) {
+        // Each is a random number, so the sum is as good as one.
+        let incarnations = records.iter().map(|record| record.incarnation);
+        // All meet once.
+        let _ = self.run.set(incarnations.fold(0, u64::wrapping_add));
     }
 
     /// How long an operation waits before it is asked whether it does so in vain.

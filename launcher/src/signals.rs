@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -22,16 +22,19 @@ use crate::{LaunchError, Signal};
 pub(crate) struct SignalWatch {
     handle: Handle,
     thread: Option<JoinHandle<()>>,
-    _run: RunUnderWay,
+    run: Option<RunUnderWay>,
 }
 
 impl SignalWatch {
     /// Takes over the signals that are handed on. An event that finds `events` full is lost, as a
     /// signal is that is pending already.
     pub(crate) fn install(events: SyncSender<Event>) -> Result<Self, LaunchError> {
-        let run = RunUnderWay::begin().map_err(|source| LaunchError::Signals { source })?;
-        let mut signals =
-            Signals::new(&run.signals).map_err(|source| LaunchError::Signals { source })?;
+        // Until a signal is an event it acts as ever: none is lost between.
+        let mut runs = Runs::locked();
+        let taken = runs.handed_on().and_then(Signals::new);
+        let mut signals = taken.map_err(|source| LaunchError::Signals { source })?;
+        let run = RunUnderWay::begin(&mut runs);
+        drop(runs);
         let handle = signals.handle();
         let thread = thread::Builder::new()
             .name("launch signals".to_owned())
@@ -44,13 +47,14 @@ impl SignalWatch {
         Ok(Self {
             handle,
             thread: Some(thread),
-            _run: run,
+            run: Some(run),
         })
     }
 }
 
 impl Drop for SignalWatch {
     fn drop(&mut self) {
+        drop(self.run.take());
         self.handle.close();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -64,33 +68,19 @@ impl Drop for SignalWatch {
 /// A handler cannot be taken away again in safe code, so one stays from the first run on and does
 /// what the system did before, unless a run is under way.
 #[derive(Debug)]
-struct RunUnderWay {
-    signals: Vec<c_int>,
-}
+struct RunUnderWay;
 
 impl RunUnderWay {
-    fn begin() -> io::Result<Self> {
-        let mut runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
-        let signals = match &runs.handed_on {
-            Some(signals) => signals.clone(),
-            None => {
-                let signals = handed_on();
-                for signal in signals.iter().copied().filter(|&s| acts_by_default(s)) {
-                    register_conditional_default(signal, &NO_RUN)?;
-                }
-                runs.handed_on = Some(signals.clone());
-                signals
-            }
-        };
+    fn begin(runs: &mut Runs) -> Self {
         runs.under_way += 1;
         NO_RUN.store(false, Ordering::SeqCst);
-        Ok(Self { signals })
+        Self
     }
 }
 
 impl Drop for RunUnderWay {
     fn drop(&mut self) {
-        let mut runs = RUNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runs = Runs::locked();
         runs.under_way -= 1;
         NO_RUN.store(runs.under_way == 0, Ordering::SeqCst);
     }
@@ -100,6 +90,27 @@ struct Runs {
     under_way: usize,
     /// Known from the first run on, which keeps their defaults.
     handed_on: Option<Vec<c_int>>,
+}
+
+impl Runs {
+    fn locked() -> MutexGuard<'static, Self> {
+        RUNS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The signals that a run hands on, which act as before from then on while there is none.
+    fn handed_on(&mut self) -> io::Result<&[c_int]> {
+        let signals = match self.handed_on.take() {
+            Some(signals) => signals,
+            None => {
+                let signals = handed_on();
+                for signal in signals.iter().copied().filter(|&s| acts_by_default(s)) {
+                    register_conditional_default(signal, &NO_RUN)?;
+                }
+                signals
+            }
+        };
+        Ok(self.handed_on.insert(signals))
+    }
 }
 
 /// The signals that a run hands on. Whoever has SIGHUP ignored, as `nohup` does, wants this process

@@ -9,18 +9,17 @@
 //! Up to 32 other ranks are asked at once, and more by way of 32 of them, which put the lines of
 //! theirs together unread. Of more, a job is put together by its last rank, whose answer the rank
 //! asked hands on unread: people open the page of the chief, which has enough to do. Only while
-//! somebody looks, one gathering at a time, and what was
-//! gathered a moment ago is said again.
+//! somebody looks, one gathering of a kind at a time, and what was gathered a moment ago is said
+//! again.
 
 mod scope;
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
-use serde_json::json;
-use tokio::sync::Mutex;
+use serde_json::{Value, json};
 
 use crate::client::{Ask, ask_all};
 use crate::directory::Directory;
@@ -45,7 +44,7 @@ const ALL: Duration = Duration::from_secs(3);
 const WITHOUT_AGGREGATOR: Duration = Duration::from_secs(2);
 /// How long what was gathered is said again.
 const FRESH: Duration = Duration::from_millis(450);
-/// Answers that are kept.
+/// Answers of one kind that are kept.
 const KEPT: usize = 4;
 
 /// Puts together what ranks say.
@@ -53,19 +52,34 @@ pub(crate) struct Gatherer {
     settings: Settings,
     source: Arc<dyn StatusSource>,
     began: Instant,
-    state: Mutex<State>,
+    known: Mutex<Known>,
+    gatherings: Gatherings,
 }
 
 /// What is known from gatherings before.
 #[derive(Default)]
-struct State {
+struct Known {
     watch: JobWatch,
     /// Ranks that have not answered last: they speak for no part.
     silent: HashSet<u32>,
-    kept: Vec<Kept>,
 }
 
-/// What was gathered a moment ago.
+/// One gathering of each kind at a time. Those for which one waits are further down: no rank waits
+/// for itself by way of others.
+#[derive(Default)]
+struct Gatherings {
+    for_looker: Gathering,
+    for_rank: Gathering,
+    of_parts: Gathering,
+    of_ranks: Gathering,
+}
+
+type Gathering = tokio::sync::Mutex<Answers>;
+
+/// What was gathered a moment ago, the last one last.
+#[derive(Default)]
+struct Answers(Vec<Kept>);
+
 struct Kept {
     /// `None` for the whole job.
     scope: Option<Scope>,
@@ -79,41 +93,48 @@ impl Gatherer {
             settings,
             source,
             began: Instant::now(),
-            state: Mutex::default(),
+            known: Mutex::default(),
+            gatherings: Gatherings::default(),
         }
     }
 
     /// How the whole job fares, as JSON.
     pub(crate) async fn job(&self, asker: Asker) -> Bytes {
-        let mut state = self.state.lock().await;
-        if let Some(text) = state.fresh(None) {
+        let gathering = match asker {
+            Asker::Looker => &self.gatherings.for_looker,
+            Asker::Rank => &self.gatherings.for_rank,
+        };
+        let mut answers = gathering.lock().await;
+        if let Some(text) = answers.fresh(None) {
             return text;
         }
         let members = self.source.members();
         let aggregator = match asker {
-            Asker::Looker => aggregator(self.me(), members.len(), &state.silent),
+            Asker::Looker => aggregator(self.me(), members.len(), &self.known().silent),
             Asker::Rank => None,
         };
         let mut until = Instant::now() + ALL;
         if let Some(aggregator) = aggregator {
             match self.by_way_of(aggregator, &members).await {
-                Some(text) => return state.keep(None, text),
-                None => state.silent.insert(aggregator),
+                Some(text) => return answers.keep(None, text),
+                None => self.known().silent.insert(aggregator),
             };
             until = Instant::now() + WITHOUT_AGGREGATOR;
         }
-        let lines = self.gather(&Scope::ALL, &state.silent, until).await;
+        let lines = self.gather(&Scope::ALL, until).await;
+        let mut value = self.see(&lines);
+        value["asked"] = self.source.report().group.rank.number().into();
+        answers.keep(None, format!("{value}\n"))
+    }
+
+    /// How the job fares by what its ranks say now, and have said before.
+    fn see(&self, lines: &str) -> Value {
+        let mut known = self.known();
         let at = self.began.elapsed().as_secs_f64();
         let look = Look::from_lines(at, lines.lines().map(Ok));
-        state.silent = look
-            .unanswered()
-            .iter()
-            .filter_map(|one| one.rank)
-            .collect();
-        let job = state.watch.see(look);
-        let mut value = job.json();
-        value["asked"] = self.source.report().group.rank.number().into();
-        state.keep(None, format!("{value}\n"))
+        let unanswered = look.unanswered().iter();
+        known.silent = unanswered.filter_map(|one| one.rank).collect();
+        known.watch.see(look).json()
     }
 
     /// What the ranks of a scope say, a line of JSON each, in any order.
@@ -128,13 +149,21 @@ impl Gatherer {
             }
             .into();
         }
-        let mut state = self.state.lock().await;
-        if let Some(text) = state.fresh(Some(&scope)) {
+        let gathering = match scope.hops {
+            1 => &self.gatherings.of_ranks,
+            _ => &self.gatherings.of_parts,
+        };
+        let mut answers = gathering.lock().await;
+        if let Some(text) = answers.fresh(Some(&scope)) {
             return text;
         }
-        let until = Instant::now() + ALL;
-        let lines = self.gather(&scope, &state.silent, until).await;
-        state.keep(Some(scope), lines)
+        let lines = self.gather(&scope, Instant::now() + ALL).await;
+        answers.keep(Some(scope), lines)
+    }
+
+    /// Never held while others are asked. Nothing that holds it panics half-way through a change.
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn me(&self) -> u32 {
@@ -148,14 +177,14 @@ impl Gatherer {
         }
     }
 
-    async fn gather(&self, scope: &Scope, silent: &HashSet<u32>, until: Instant) -> String {
+    async fn gather(&self, scope: &Scope, until: Instant) -> String {
         let (me, members) = (self.me(), self.source.members());
         let mut lines = match scope.ranks.contains(&me) {
             true => self.own_line(scope.subject),
             false => String::new(),
         };
         let directory = self.directory(&members);
-        let parts = scope.parts(me, members.len(), silent);
+        let parts = scope.parts(me, members.len(), &self.known().silent);
         let mut left = Vec::new();
         for (part, said) in self.ask(scope, parts, &directory, until).await {
             match said {
@@ -241,19 +270,19 @@ fn unanswered(rank: u32, one: &Unanswered) -> String {
     format!("{line}\n")
 }
 
-impl State {
+impl Answers {
     fn fresh(&self, scope: Option<&Scope>) -> Option<Bytes> {
-        let mut kept = self.kept.iter().rev();
+        let mut kept = self.0.iter().rev();
         let kept = kept.find(|kept| kept.scope.as_ref() == scope)?;
         (kept.at.elapsed() < FRESH).then(|| kept.text.clone())
     }
 
     fn keep(&mut self, scope: Option<Scope>, text: String) -> Bytes {
         let text = Bytes::from(text);
-        self.kept.retain(|kept| kept.scope != scope);
-        let surplus = (self.kept.len() + 1).saturating_sub(KEPT);
-        self.kept.drain(..surplus);
-        self.kept.push(Kept {
+        self.0.retain(|kept| kept.scope != scope);
+        let surplus = (self.0.len() + 1).saturating_sub(KEPT);
+        self.0.drain(..surplus);
+        self.0.push(Kept {
             scope,
             at: Instant::now(),
             text: text.clone(),

@@ -1,6 +1,7 @@
 //! Where the status is served, and to whom.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -69,17 +70,23 @@ impl Settings {
     /// # Errors
     /// [`Error::Address`], [`Error::NoToken`], [`Error::Token`], [`Error::File`].
     pub fn from_env() -> Result<Option<Self>, Error> {
-        let Some(value) = env::var_os(Self::ENV) else {
+        Self::from_variables(|name| env::var_os(name))
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
+        let Some(value) = variable(Self::ENV) else {
             return Ok(None);
         };
         let text = value.to_str().and_then(|text| text.parse().ok());
         let address = text.ok_or_else(|| Error::Address {
             value: value.to_string_lossy().into_owned(),
         })?;
-        let token = env::var_os(Self::TOKEN_FILE_ENV);
+        let token = variable(Self::TOKEN_FILE_ENV);
         let token = token.map(|path| Token::from_file(Path::new(&path)));
         let mut settings = Self::with(address, token.transpose()?)?;
-        settings.folder = env::var_os(Self::FOLDER_ENV).map(PathBuf::from);
+        // An empty one would be the folder in which the program happens to be.
+        let folder = variable(Self::FOLDER_ENV).filter(|folder| !folder.is_empty());
+        settings.folder = folder.map(PathBuf::from);
         Ok(Some(settings))
     }
 
@@ -130,6 +137,20 @@ mod tests {
         for loopback in ["127.0.0.1:0", "[::1]:9464", "127.3.2.1:80"] {
             Settings::new(loopback.parse().unwrap()).unwrap();
         }
+    }
+
+    #[test]
+    fn an_empty_variable_names_no_folder() {
+        let folder = |value: &str| {
+            let settings = Settings::from_variables(|name| match name {
+                Settings::ENV => Some("127.0.0.1:0".into()),
+                Settings::FOLDER_ENV => Some(value.into()),
+                _ => None,
+            });
+            settings.unwrap().unwrap().folder
+        };
+        assert_eq!(folder(""), None);
+        assert_eq!(folder("job"), Some(PathBuf::from("job")));
     }
 
     #[test]

@@ -170,10 +170,10 @@ pub(crate) fn run(wanted: &Doctor) -> Result<(), DoctorError> {
             false => Err(DoctorError::Problems),
         };
     };
-    let found = dumps::diagnosis(folder, wanted.trace.as_deref())?;
+    let found = dumps::find(folder, wanted.trace.as_deref())?;
     print(&match wanted.json {
-        true => format!("{}\n", dumps::json(&found)),
-        false => dumps::text(&found),
+        true => format!("{}\n", found.json()),
+        false => found.text(),
     })
 }
 

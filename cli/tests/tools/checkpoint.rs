@@ -65,6 +65,21 @@ fn tensors_and_their_parts_are_shown_and_later_damage_is_told() {
     assert_eq!(value["damaged"].as_array().unwrap().len(), 1);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_whose_name_is_no_text_is_shown_as_json_too() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+    fs::create_dir(&folder).unwrap();
+    save(&Series::new(&folder, "model"));
+    let (text, stderr, status) = checkpoint(&[Path::new("inspect"), &folder, Path::new("--json")]);
+    assert_eq!((stderr.as_str(), status), ("", Some(0)));
+    let value: Value = serde_json::from_str(&text).unwrap();
+    let path = value["files"][0]["path"].as_str().unwrap();
+    assert!(path.contains("caf\u{fffd}/model"), "{path}");
+}
+
 #[test]
 fn all_tensors_go_into_one_file_that_is_not_written_over() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,13 +1,15 @@
 //! Requests to etcd's JSON gateway: tokens, several client URLs, and refusals by what was tried.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use reqwest::{Certificate, Url};
 use serde_json::{Value, json};
 
 use super::form::{self, Found};
-use super::settings::{Settings, User};
+use super::settings::{Authorities, Settings, User};
 use super::{EtcdError, EtcdOperation, ServiceError};
+use crate::error::ServiceErrorKind;
 use crate::service::answer::{self, Answer};
 use crate::service::call::{Attempt, Call};
 use crate::service::http::{Http, Reply, Request, below, shown};
@@ -18,7 +20,8 @@ use crate::service::secret::{self, Secret};
 #[derive(Debug)]
 pub(super) struct Gateway<'a> {
     settings: &'a Settings,
-    http: Http,
+    /// Another one once other authorities are trusted.
+    http: Mutex<Arc<Http>>,
     urls: Vec<Url>,
     /// The number of the URL that is asked first: one that answered.
     first: AtomicUsize,
@@ -45,16 +48,11 @@ impl<'a> Gateway<'a> {
     pub(super) fn new(settings: &'a Settings) -> Result<Self, EtcdError> {
         let http = match &settings.authorities {
             None => Http::without_proxy()?,
-            Some(pem) => {
-                let authorities = Certificate::from_pem_bundle(pem).ok();
-                let authorities = authorities.filter(|found| !found.is_empty());
-                let authorities = authorities.ok_or(EtcdError::Authorities)?;
-                Http::trusting(authorities)?.ok_or(EtcdError::Authorities)?
-            }
+            Some(authorities) => trusting(&authorities.pem)?,
         };
         Ok(Self {
             settings,
-            http,
+            http: Mutex::new(Arc::new(http)),
             urls: settings.urls()?,
             first: AtomicUsize::new(0),
             token: None,
@@ -189,7 +187,8 @@ impl<'a> Gateway<'a> {
         about: Question<'_>,
         user: &User,
     ) -> Result<Secret, EtcdError> {
-        let body = json!({"name": user.name, "password": user.password.expose()});
+        let password = user.password();
+        let body = json!({"name": user.name, "password": password.expose()});
         let question = Question {
             operation: EtcdOperation::SignIn,
             path: ["auth", "authenticate"],
@@ -205,7 +204,7 @@ impl<'a> Gateway<'a> {
                 return Err(EtcdError::SignIn {
                     endpoint: url,
                     user: user.name.clone(),
-                    said: secret::removed([&user.password], &said),
+                    said: secret::removed([&password], &said),
                 });
             }
             reply => reply.map_err(|problem| explained(question, problem))?,
@@ -245,7 +244,11 @@ impl<'a> Gateway<'a> {
             let (request, url) = &requests[at];
             // One that does not answer in time is left behind, too: this is undone if it does.
             self.first.store(at + 1, Ordering::Relaxed);
-            let attempt = self.http.attempt(request, url).await;
+            let http = self.http().clone();
+            let attempt = http.attempt(request, url).await;
+            if matches!(attempt, Ok(Attempt::Again(ServiceErrorKind::NoTrust, _))) {
+                self.trust_again();
+            }
             if !matches!(attempt, Ok(Attempt::Again(..))) {
                 self.first.store(at, Ordering::Relaxed);
             }
@@ -253,6 +256,28 @@ impl<'a> Gateway<'a> {
         };
         call.retry(&all.join(", "), attempt).await
     }
+
+    /// Trusts the authorities that their file holds now, if it can be used.
+    fn trust_again(&self) {
+        let authorities = self.settings.authorities.as_ref();
+        let pem = authorities.and_then(Authorities::read_again);
+        if let Some(http) = pem.and_then(|pem| trusting(&pem).ok()) {
+            *self.http() = Arc::new(http);
+        }
+    }
+
+    fn http(&self) -> MutexGuard<'_, Arc<Http>> {
+        // Nothing that holds the lock can panic.
+        self.http.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A client for an etcd with a certificate of these authorities.
+fn trusting(pem: &[u8]) -> Result<Http, EtcdError> {
+    let authorities = Certificate::from_pem_bundle(pem).ok();
+    let authorities = authorities.filter(|found| !found.is_empty());
+    let authorities = authorities.ok_or(EtcdError::Authorities)?;
+    Http::trusting(authorities)?.ok_or(EtcdError::Authorities)
 }
 
 /// Whether etcd does not know the token any more.

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Debug};
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use reqwest::Url;
@@ -19,8 +20,7 @@ pub(super) struct Settings {
     /// Without a slash at the end.
     pub(super) prefix: String,
     pub(super) user: Option<User>,
-    /// A PEM file.
-    pub(super) authorities: Option<Vec<u8>>,
+    pub(super) authorities: Option<Authorities>,
     pub(super) retry: RetryPolicy,
     pub(super) time_to_live: Duration,
 }
@@ -29,7 +29,35 @@ pub(super) struct Settings {
 #[derive(Clone, Eq, PartialEq)]
 pub(super) struct User {
     pub(super) name: String,
-    pub(super) password: Secret,
+    password: Secret,
+    file: Origin,
+}
+
+/// The authorities for etcd's certificate.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Authorities {
+    /// The text of a PEM file.
+    pub(super) pem: Vec<u8>,
+    file: Origin,
+}
+
+/// The file from which something was read, if it was, and in which it may be replaced. Settings are
+/// equal that say the same, wherever it was read.
+#[derive(Clone, Debug, Default)]
+struct Origin(Option<PathBuf>);
+
+impl PartialEq for Origin {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Origin {}
+
+impl Origin {
+    fn read(&self) -> Option<Vec<u8>> {
+        fs::read(self.0.as_ref()?).ok()
+    }
 }
 
 impl User {
@@ -38,8 +66,30 @@ impl User {
         let password: String = password.into();
         Self {
             name: name.into(),
-            password: Secret::new(password.trim_end_matches(['\r', '\n'])),
+            password: password_in(&password),
+            file: Origin::default(),
         }
+    }
+
+    /// As its file says now; as it was where that cannot be read.
+    pub(super) fn password(&self) -> Secret {
+        let read = self.file.read();
+        let read = read.and_then(|text| String::from_utf8(text).ok());
+        read.map_or_else(|| self.password.clone(), |text| password_in(&text))
+    }
+}
+
+impl Authorities {
+    pub(super) fn new(pem: impl Into<Vec<u8>>) -> Self {
+        Self {
+            pem: pem.into(),
+            file: Origin::default(),
+        }
+    }
+
+    /// What their file holds now, if they are from one that can be read.
+    pub(super) fn read_again(&self) -> Option<Vec<u8>> {
+        self.file.read()
     }
 }
 
@@ -119,15 +169,22 @@ pub(super) fn read(variables: &Variables) -> Result<Option<EtcdMembers>, Error> 
     let mut members = EtcdMembers::new(endpoints, prefix);
     if let Some(user) = variables.read_nonempty(EtcdMembers::USER_ENV)? {
         let (variable, because) = (EtcdMembers::PASSWORD_FILE_ENV, EtcdMembers::USER_ENV);
-        let password = file(variable, &needed(variables, variable, because)?)?;
+        let path = needed(variables, variable, because)?;
+        let password = file(variable, &path)?;
         let password = String::from_utf8(password).map_err(|_| Error::NotUnicode {
             variable: variable.to_owned(),
         })?;
-        members = members.with_user(user, password);
+        members.settings.user = Some(User {
+            file: Origin(Some(path.into())),
+            ..User::new(user, password)
+        });
     }
     let variable = EtcdMembers::AUTHORITY_FILE_ENV;
     if let Some(path) = variables.read_nonempty(variable)? {
-        members = members.with_authorities(file(variable, &path)?);
+        members.settings.authorities = Some(Authorities {
+            pem: file(variable, &path)?,
+            file: Origin(Some(path.into())),
+        });
     }
     Ok(Some(members))
 }
@@ -139,6 +196,10 @@ fn needed(
 ) -> Result<String, Error> {
     let value = variables.read_nonempty(variable)?;
     Ok(value.ok_or(EtcdError::Unset { variable, because })?)
+}
+
+fn password_in(text: &str) -> Secret {
+    Secret::new(text.trim_end_matches(['\r', '\n']))
 }
 
 fn file(variable: &'static str, path: &str) -> Result<Vec<u8>, EtcdError> {
@@ -165,8 +226,8 @@ mod tests {
         ] {
             fs::write(&path, content).unwrap();
             let given = job().with_user("u", fs::read_to_string(&path).unwrap());
-            let kept = given.settings.user.as_ref().unwrap().password.expose();
-            assert_eq!(kept, password);
+            let kept = given.settings.user.as_ref().unwrap().password();
+            assert_eq!(kept.expose(), password);
             let variables = Variables::fixed([
                 (EtcdMembers::ENDPOINTS_ENV, "https://etcd:2379"),
                 (EtcdMembers::PREFIX_ENV, "/job"),
@@ -175,5 +236,29 @@ mod tests {
             ]);
             assert_eq!(read(&variables), Ok(Some(given)));
         }
+    }
+
+    #[test]
+    fn files_are_read_again_where_they_have_been_replaced_and_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "first\n").unwrap();
+        let variables = Variables::fixed([
+            (EtcdMembers::ENDPOINTS_ENV, "https://etcd:2379"),
+            (EtcdMembers::PREFIX_ENV, "/job"),
+            (EtcdMembers::USER_ENV, "u"),
+            (EtcdMembers::PASSWORD_FILE_ENV, path.to_str().unwrap()),
+            (EtcdMembers::AUTHORITY_FILE_ENV, path.to_str().unwrap()),
+        ]);
+        let settings = read(&variables).unwrap().unwrap().settings;
+        let (user, authorities) = (settings.user.unwrap(), settings.authorities.unwrap());
+        fs::write(&path, "second\n").unwrap();
+        assert_eq!(user.password().expose(), "second");
+        assert_eq!(authorities.read_again().unwrap(), b"second\n");
+        fs::write(&path, [0xff]).unwrap();
+        assert_eq!(user.password().expose(), "first");
+        fs::remove_file(&path).unwrap();
+        assert_eq!(user.password().expose(), "first");
+        assert_eq!(authorities.read_again(), None);
     }
 }

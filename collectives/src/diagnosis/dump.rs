@@ -15,6 +15,10 @@ pub struct Dump {
     pub(super) rank: Rank,
     pub(super) world: u32,
     pub(super) address: String,
+    /// What all ranks of its run and view share, if they had met.
+    pub(super) run: Option<String>,
+    /// When the rank began to join; 0 where that is not told.
+    pub(super) joined: u64,
     /// When it was written, like all times in microseconds since 1970 by that host's clock.
     pub(super) written: u64,
     pub(super) failure: Option<Failure>,
@@ -137,6 +141,8 @@ impl Dump {
             rank,
             world,
             address: string(&value["address"]).ok_or_else(|| unusable("address"))?,
+            run: string(&value["run"]),
+            joined: value["joined"].as_u64().unwrap_or_default(),
             written: value["written"]
                 .as_u64()
                 .ok_or_else(|| unusable("written"))?,
@@ -163,6 +169,31 @@ impl Dump {
     #[must_use]
     pub fn world(&self) -> u32 {
         self.world
+    }
+
+    /// When it was written, in microseconds since 1970 by the clock of its host.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// When its rank began to join the group that failed, by the same clock; 0 if it does not tell.
+    #[must_use]
+    pub fn joined(&self) -> u64 {
+        self.joined
+    }
+
+    /// Whether both are of one run of a job and one membership in it. Where a rank had not met the
+    /// others yet, that goes by the time and by how many there were.
+    #[must_use]
+    pub fn is_of_same_run(&self, other: &Self) -> bool {
+        match (&self.run, &other.run) {
+            (Some(run), Some(others)) => run == others,
+            _ => {
+                let overlap = self.joined <= other.written && other.joined <= self.written;
+                overlap && self.world == other.world
+            }
+        }
     }
 
     /// The operation that the rank was in when its group failed: the last that did not end well.
@@ -302,6 +333,44 @@ fn rank_number(value: &Value) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A dump of this run, from when its rank joined to when it was written.
+    fn dump(run: Option<&str>, joined: u64, written: u64, world: u32) -> Dump {
+        let value = serde_json::json!({
+            "version": 1, "rank": 0, "world": world, "address": "a:1", "run": run,
+            "joined": joined, "written": written, "operations": [],
+        });
+        Dump::from_json(&value.to_string()).unwrap()
+    }
+
+    #[test]
+    fn dumps_are_of_one_run_by_what_it_is_called_or_else_by_time_and_size() {
+        let last = dump(Some("b"), 500, 900, 4);
+        assert_eq!((last.joined(), last.written()), (500, 900));
+        let cases = [
+            (dump(Some("b"), 500, 900, 4), true),
+            // Clocks of hosts differ.
+            (dump(Some("b"), 100, 400, 4), true),
+            (dump(Some("a"), 500, 900, 4), false),
+            (dump(None, 400, 700, 4), true),
+            (dump(None, 400, 700, 3), false),
+            (dump(None, 100, 499, 4), false),
+            (dump(None, 901, 999, 4), false),
+        ];
+        for (other, same) in cases {
+            assert_eq!(last.is_of_same_run(&other), same, "{other:?}");
+            assert_eq!(other.is_of_same_run(&last), same, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_dump_that_tells_nothing_of_its_run_is_read_as_before() {
+        let older = r#"{ "version": 1, "rank": 1, "world": 4, "address": "b:1", "written": 700,
+            "operations": [] }"#;
+        let older = Dump::from_json(older).unwrap();
+        assert_eq!(older.joined(), 0);
+        assert!(older.is_of_same_run(&dump(Some("b"), 500, 900, 4)));
+    }
 
     #[test]
     fn a_loss_of_an_unknown_cause_is_not_read() {

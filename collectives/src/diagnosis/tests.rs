@@ -32,6 +32,8 @@ fn dump(rank: u32, world: u32, done: &[&str], stuck: Option<&str>) -> Dump {
         rank: Rank::new(rank),
         world,
         address: format!("host{rank}:1"),
+        run: None,
+        joined: 0,
         written: (last + 5) * SECOND,
         failure: None,
         afterwards: Afterwards::Nothing,

@@ -56,6 +56,11 @@ impl Clock {
         self.source.now()
     }
 
+    /// When it was made.
+    pub(super) fn began(&self) -> Tick {
+        self.began.0
+    }
+
     /// The scale of the ticks, the better the older the clock.
     pub(super) fn scale(&self) -> Scale {
         let (tick, moment, _) = self.began;

@@ -24,6 +24,8 @@ impl FlightRecorder {
             "world": self.members.len(),
             "address": address,
             "process": std::process::id(),
+            "run": self.run.get().map(|run| format!("{run:016x}")),
+            "joined": self.clock.micros(self.clock.began(), scale),
             "written": self.clock.micros(self.clock.now(), scale),
             "failure": state.failure.as_ref().map(failure),
             "afterwards": self.afterwards_value(&state.afterwards, scale),

@@ -10,6 +10,7 @@ use super::long::Waits;
 use super::*;
 use crate::contract::Kind;
 use crate::session::GroupId;
+use crate::wire::Cores;
 use crate::{ElementType, LossCause, OperationError, local};
 
 fn contract(group: u64, sequence: u64) -> Contract {
@@ -113,6 +114,40 @@ fn the_first_thing_that_is_done_after_the_failure_is_noted() {
     recorder.dropped();
     let afterwards = &read(folder.path())["afterwards"];
     assert_eq!(afterwards["called"]["sequence"], 9);
+}
+
+#[test]
+fn a_dump_tells_which_run_it_is_of_and_when_its_rank_joined() {
+    let record = |incarnation| MemberRecord {
+        incarnation,
+        process: 1,
+        host: [0; 16],
+        cores: Cores::default(),
+    };
+    let dump = |met: Option<[u64; 3]>| {
+        let folder = tempfile::tempdir().unwrap();
+        let recorder = recorder(Some(folder.path().to_owned()));
+        if let Some(incarnations) = met {
+            recorder.met(&incarnations.map(record));
+        }
+        recorder.fail(&lost());
+        read(folder.path())
+    };
+    let run = |met| dump(Some(met))["run"].as_str().unwrap().to_owned();
+    let first = [u64::MAX, 2, 3];
+    assert_eq!(run(first), run(first));
+    assert_ne!(
+        run(first),
+        run([u64::MAX, 2, 4]),
+        "a rank was started again"
+    );
+    let alone = dump(None);
+    assert_eq!(alone["run"], Value::Null);
+    let (joined, written) = (&alone["joined"], &alone["written"]);
+    assert!(
+        joined.as_u64().unwrap() <= written.as_u64().unwrap(),
+        "{alone}"
+    );
 }
 
 #[test]

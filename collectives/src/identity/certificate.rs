@@ -25,6 +25,7 @@ pub(crate) enum Role {
 }
 
 /// What a process shows, and whom it believes.
+#[derive(Eq, PartialEq)]
 pub(crate) struct Credentials {
     /// The authorities that it believes.
     pub(crate) roots: Vec<CertificateDer<'static>>,

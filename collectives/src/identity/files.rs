@@ -18,8 +18,8 @@ use crate::{ConfigError, Rank};
 ///
 /// Each rank has a certificate of its own for [`Certificates::name`] of its rank, as a DNS name,
 /// and for both the server's and the client's part of TLS. The files are read when the group is
-/// joined and every hour from then on, so whoever renews certificates just replaces them;
-/// connections that stand are not touched.
+/// joined and every five minutes from then on, so whoever renews certificates just replaces them;
+/// connections that stand are not touched. Where files cannot be used, those before stay in use.
 ///
 /// ```
 /// use meshwork_collectives::{Certificates, Rank};

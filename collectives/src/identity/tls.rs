@@ -33,14 +33,15 @@ enum Source {
 /// What connections begin with at the moment.
 struct Current {
     since: SystemTime,
+    credentials: Credentials,
     server: Arc<QuicServerConfig>,
     client: Arc<QuicClientConfig>,
     tcp_server: Arc<ServerConfig>,
     tcp_client: Arc<ClientConfig>,
 }
 
-/// How long a certificate is shown before it is replaced, long before the day is over that those
-/// of a secret last. Files are looked at again as often.
+/// How long a certificate of a secret is shown before it is replaced, long before the day is over
+/// that it lasts. Files are read at each look, as theirs may last an hour.
 pub(crate) const RENEWAL: Duration = Duration::from_secs(3600);
 
 impl Identity {
@@ -64,11 +65,12 @@ impl Identity {
     }
 
     fn of(source: Source, role: Role) -> Result<Self, ConfigError> {
-        let current = Mutex::new(source.current(role, SystemTime::now())?);
+        let now = SystemTime::now();
+        let current = Current::new(source.credentials(role, now)?, now)?;
         Ok(Self {
             source,
             role,
-            current,
+            current: Mutex::new(current),
         })
     }
 
@@ -92,21 +94,21 @@ impl Identity {
         self.current().tcp_client.clone()
     }
 
-    /// Takes a new certificate if this one has been shown for long, and says whether it did.
-    /// Connections that stand are not touched: they have proved who they are.
+    /// Takes a new certificate if this one has been shown for long, or if files hold others now,
+    /// and says whether it did. Connections that stand are not touched: they have proved who they
+    /// are.
     ///
     /// # Errors
     /// Those of [`Identity::of_job`]; the old one is kept.
     pub(crate) fn renew(&self, now: SystemTime) -> Result<bool, ConfigError> {
-        // A clock that was set back says as little of the time as one that was set forward.
-        let shown = match now.duration_since(self.current().since) {
-            Ok(ahead) => ahead,
-            Err(behind) => behind.duration(),
-        };
-        if shown < RENEWAL {
+        if matches!(self.source, Source::Secret(_)) && !self.current().is_old(now) {
             return Ok(false);
         }
-        *self.current() = self.source.current(self.role, now)?;
+        let credentials = self.source.credentials(self.role, now)?;
+        if credentials == self.current().credentials {
+            return Ok(false);
+        }
+        *self.current() = Current::new(credentials, now)?;
         Ok(true)
     }
 
@@ -148,12 +150,11 @@ impl Source {
         }
     }
 
-    fn current(&self, role: Role, now: SystemTime) -> Result<Current, ConfigError> {
-        let credentials = match self {
-            Self::Secret(authority) => authority.credentials(role, now)?,
-            Self::Files(certificates) => certificates.read()?,
-        };
-        Current::new(credentials, now)
+    fn credentials(&self, role: Role, now: SystemTime) -> Result<Credentials, ConfigError> {
+        match self {
+            Self::Secret(authority) => authority.credentials(role, now),
+            Self::Files(certificates) => certificates.read(),
+        }
     }
 }
 
@@ -179,11 +180,21 @@ impl Current {
         tcp_client.enable_secret_extraction = true;
         Ok(Self {
             since,
+            credentials,
             server: Arc::new(quic_server.try_into().map_err(no_initial_cipher)?),
             client: Arc::new(quic_client.try_into().map_err(no_initial_cipher)?),
             tcp_server: Arc::new(tcp_server),
             tcp_client: Arc::new(tcp_client),
         })
+    }
+
+    fn is_old(&self, now: SystemTime) -> bool {
+        // A clock that was set back says as little of the time as one that was set forward.
+        let shown = match now.duration_since(self.since) {
+            Ok(ahead) => ahead,
+            Err(behind) => behind.duration(),
+        };
+        shown >= RENEWAL
     }
 }
 
@@ -347,10 +358,59 @@ fn no_initial_cipher(_: quinn::crypto::rustls::NoInitialCipherSuite) -> ConfigEr
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use meshwork_testing::pem;
     use quinn::ConnectionClose;
 
     use super::*;
     use crate::Rank;
+
+    /// Issues a certificate for rank 0, into the same files each time.
+    fn issue(authority: &Authority, folder: &Path) -> Certificates {
+        let role = Role::Rank(Rank::CHIEF);
+        let issued = authority.credentials(role, SystemTime::now()).unwrap();
+        let file = |name: &str, label: &str, der: &[u8]| {
+            let path = folder.join(name);
+            fs::write(&path, pem(label, der)).unwrap();
+            #[cfg(unix)]
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+                .unwrap();
+            path
+        };
+        let root = file("root", "CERTIFICATE", &issued.roots[0]);
+        let chain = file("chain", "CERTIFICATE", &issued.chain[0]);
+        let key = file("key", "PRIVATE KEY", issued.key.secret_der());
+        Certificates::new("job", root, chain, key).unwrap()
+    }
+
+    /// They may last an hour, and are replaced when half of it is over.
+    #[test]
+    fn files_that_were_replaced_are_taken_at_the_next_look_unless_they_are_unusable() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::derive(&JobSecret::generate().unwrap()).unwrap();
+        let files = issue(&authority, folder.path());
+        let identity = Identity::of(Source::Files(files), Role::Rank(Rank::CHIEF)).unwrap();
+        let (now, first) = (SystemTime::now(), identity.client());
+        assert_eq!(identity.renew(now + RENEWAL / 12), Ok(false));
+        assert_eq!(identity.renew(now + 2 * RENEWAL), Ok(false));
+        assert!(Arc::ptr_eq(&first, &identity.client()));
+        issue(&authority, folder.path());
+        let later = now + RENEWAL / 2;
+        assert_eq!(identity.renew(later), Ok(true));
+        let second = identity.client();
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert_eq!(identity.renew(later), Ok(false));
+        let key = fs::read(folder.path().join("key")).unwrap();
+        issue(&authority, folder.path());
+        fs::write(folder.path().join("key"), key).unwrap();
+        // The certificate is there already, and its key is not.
+        assert!(identity.renew(later).is_err());
+        fs::write(folder.path().join("chain"), "nothing").unwrap();
+        assert!(identity.renew(later).is_err());
+        assert!(Arc::ptr_eq(&second, &identity.client()));
+    }
 
     #[test]
     fn a_certificate_is_replaced_once_it_has_been_shown_for_long() {

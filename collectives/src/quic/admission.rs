@@ -145,8 +145,11 @@ impl Admission {
         } = view;
         let network = node.config.network();
         let incarnations = incarnations(view.decision.as_ref(), node.me);
-        node.moves
-            .retain(|member| incarnations.get(&member.member_id) == Some(&member.incarnation));
+        let lives = |member: MemberProcess| {
+            incarnations.get(&member.member_id) == Some(&member.incarnation)
+        };
+        node.moves.retain(lives);
+        lock(&node.told).retain(|member, _| lives(*member));
         node.ways
             .keep(|member_id| view.member_ids.contains(&member_id));
         let hello = Hello {

@@ -43,6 +43,7 @@ pub(super) async fn drive(
 impl Outbox {
     /// Everybody is there.
     pub(super) fn begin(&mut self, records: Arc<[MemberRecord]>) {
+        self.recorder.met(&records);
         if let Some(rank) = self.admission.settle(records) {
             let lost = OperationError::lost(self.admission.member(rank), LossCause::Died);
             // A full queue has another reason to end the group.

@@ -21,7 +21,7 @@ use crate::config::{self, GroupConfig};
 use crate::identity::{Identity, Role, fill_random};
 use crate::tasks::spawn_in;
 use crate::wire::{self, Cores, Decision, MemberProcess, MemberRecord, Newcomer};
-use crate::{JoinError, Member, Rank, SystemError, host, open_files, overlay};
+use crate::{JoinError, Member, Rank, SystemError, flight_recorder, host, open_files, overlay};
 
 use super::directory::Directory;
 use super::moves::Moves;
@@ -56,8 +56,9 @@ pub(crate) struct Node {
     program: OnceCell<[u8; 16]>,
 }
 
-/// From which address of this machine members know that they reach it.
-pub(super) type Told = Mutex<BTreeMap<MemberId, IpAddr>>;
+/// From which address of this machine members know that they reach it. Whoever is started again in
+/// a member's place knows nothing.
+pub(super) type Told = Mutex<BTreeMap<MemberProcess, IpAddr>>;
 
 /// A membership that does not change.
 #[derive(Clone)]
@@ -185,13 +186,9 @@ impl Node {
         *self.program.get_or_init(digest).await
     }
 
-    /// Where dumps of an epoch go: each has ranks of its own.
+    /// Where dumps of an epoch that begins go.
     pub(super) fn dump_of(&self, epoch: u64) -> Option<PathBuf> {
-        let folder = self.config.dump()?;
-        Some(match epoch {
-            1 => folder,
-            later => folder.join(format!("epoch-{later}")),
-        })
+        Some(flight_recorder::of_view(self.config.dump()?, epoch))
     }
 
     /// The epoch that a decision begins; `None` if this process has no place in it, or somebody has

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use meshwork_cluster_resolver::{
-    EtcdError, EtcdMembers, EtcdOperation, RetryPolicy, ServiceError, ServiceErrorKind,
+    EtcdError, EtcdMembers, EtcdOperation, RetryPolicy, ServiceError, ServiceErrorKind, Variables,
 };
 use meshwork_testing::{Etcd, pem};
 use serde_json::{Value, json};
@@ -231,4 +231,48 @@ fn an_etcd_with_tls_is_asked_where_its_authority_is_named_and_nowhere_else() {
         panic!("{distrust:?}");
     };
     assert_eq!(problem, ServiceErrorKind::NoTrust);
+}
+
+#[test]
+fn authorities_that_were_replaced_in_their_file_are_trusted_by_members_and_newcomers() {
+    let issue = || rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (old, issued) = (issue(), issue());
+    let certificate = pem("CERTIFICATE", issued.cert.der());
+    let key = pem("PRIVATE KEY", &issued.signing_key.serialize_der());
+    let Some(etcd) = Etcd::start_with_tls(&certificate, &key) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("authorities");
+    std::fs::write(&file, pem("CERTIFICATE", old.cert.der())).unwrap();
+    let url = etcd.url();
+    let variables = Variables::fixed([
+        (EtcdMembers::ENDPOINTS_ENV, url.as_str()),
+        (EtcdMembers::PREFIX_ENV, PREFIX),
+        (EtcdMembers::AUTHORITY_FILE_ENV, file.to_str().unwrap()),
+    ]);
+    let job = EtcdMembers::from_variables(&variables).unwrap().unwrap();
+    let (tell, heard) = heard();
+    let hasty = job
+        .clone()
+        .with_retry_policy(RetryPolicy::new(Duration::from_secs(1)));
+    let hasty = hasty.with_time_to_live(EtcdMembers::LEAST_TIME_TO_LIVE);
+    let _member = hasty.register("a:1", tell).unwrap();
+    let distrust = heard.recv_timeout(HANG).unwrap();
+    assert!(
+        matches!(
+            &distrust,
+            EtcdError::Service {
+                problem: ServiceError::Unreachable {
+                    problem: ServiceErrorKind::NoTrust,
+                    ..
+                },
+                ..
+            }
+        ),
+        "{distrust:?}"
+    );
+    std::fs::write(&file, &certificate).unwrap();
+    let patient = job.with_retry_policy(RetryPolicy::new(HANG));
+    assert_eq!(sorted(&patient), ["a:1"]);
 }

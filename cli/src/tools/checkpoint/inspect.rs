@@ -91,8 +91,10 @@ pub(super) fn json(latest: &Latest) -> Result<Value, CheckpointError> {
         })
     };
     let file = |entry: &meshwork_checkpoint::Entry| {
+        let path = latest.series.path(latest.index.generation(), entry.part());
         json!({
-            "path": latest.series.path(latest.index.generation(), entry.part()),
+            // A path may be no text, and then is no value of JSON.
+            "path": path.display().to_string(),
             "bytes": entry.length(),
             "hash": format!("{:016x}", entry.hash()),
         })

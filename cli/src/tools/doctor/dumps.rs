@@ -9,39 +9,110 @@ use serde_json::{Value, json};
 
 use super::DoctorError;
 
-/// The diagnosis from the dumps in a folder; their operations go to the file for a trace.
-pub(super) fn diagnosis(
-    folder: &Path,
-    trace_file: Option<&Path>,
-) -> Result<Diagnosis, DoctorError> {
-    let dumps = read_all(folder)?;
+/// Why a job failed, and by what.
+pub(super) struct Found {
+    diagnosis: Diagnosis,
+    /// The folder of the dumps that say so.
+    folder: PathBuf,
+    /// Folders and files with dumps of other views and runs.
+    passed_over: Vec<PathBuf>,
+}
+
+/// The dumps that the groups of one number have left.
+struct View {
+    folder: PathBuf,
+    dumps: Vec<(PathBuf, Dump)>,
+    /// The one that was written last.
+    last: Dump,
+}
+
+/// The diagnosis from the dumps of the last run and view in a folder; their operations go to the
+/// file for a trace.
+pub(super) fn find(folder: &Path, trace_file: Option<&Path>) -> Result<Found, DoctorError> {
+    let (view, mut passed_over) = last_view(folder)?;
+    let mut dumps = Vec::new();
+    for (path, dump) in view.dumps {
+        match dump.is_of_same_run(&view.last) {
+            true => dumps.push(dump),
+            false => passed_over.push(path),
+        }
+    }
     if let Some(path) = trace_file {
         fs::write(path, trace(&dumps)).map_err(failing(path, "written"))?;
     }
-    Ok(diagnose(&dumps))
+    Ok(Found {
+        diagnosis: diagnose(&dumps),
+        folder: view.folder,
+        passed_over,
+    })
 }
 
-fn read_all(folder: &Path) -> Result<Vec<Dump>, DoctorError> {
-    let entries = fs::read_dir(folder).map_err(failing(folder, "read"))?;
-    let mut paths: Vec<PathBuf> = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(failing(folder, "read"))?.path();
-        if is_dump(&path) {
-            paths.push(path);
+/// The last view of the last run, and the folders of others.
+fn last_view(folder: &Path) -> Result<(View, Vec<PathBuf>), DoctorError> {
+    let (mut found, mut passed_over) = (None::<View>, Vec::new());
+    for folder in view_folders(folder)? {
+        let Some(view) = View::read(folder)? else {
+            continue;
+        };
+        let (later, other) = match found {
+            None => (view, None),
+            // What was over when the lower number began is of an earlier run.
+            Some(found) if view.last.written() < found.last.joined() => (found, Some(view)),
+            Some(found) => (view, Some(found)),
+        };
+        passed_over.extend(other.map(|view| view.folder));
+        found = Some(later);
+    }
+    let path = folder.to_owned();
+    Ok((found.ok_or(DoctorError::NoDumps { path })?, passed_over))
+}
+
+/// The folder itself, and those of later views in it, in the order of the views.
+fn view_folders(folder: &Path) -> Result<Vec<PathBuf>, DoctorError> {
+    let mut folders = vec![(1, folder.to_owned())];
+    for path in entries(folder)? {
+        if let Some(view) = number(&path, "epoch-", "").filter(|_| path.is_dir()) {
+            folders.push((view, path));
         }
     }
-    paths.sort();
-    if paths.is_empty() {
-        let path = folder.to_owned();
-        return Err(DoctorError::NoDumps { path });
-    }
-    paths.iter().map(|path| read(path)).collect()
+    folders.sort();
+    Ok(folders.into_iter().map(|(_, folder)| folder).collect())
 }
 
-fn is_dump(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let number = name.and_then(|name| name.strip_prefix("rank-")?.strip_suffix(".json"));
-    number.is_some_and(|number| number.parse::<u32>().is_ok())
+impl View {
+    /// What a folder has; `None` if it has no dumps.
+    fn read(folder: PathBuf) -> Result<Option<Self>, DoctorError> {
+        let mut dumps = Vec::new();
+        for path in entries(&folder)? {
+            if number(&path, "rank-", ".json").is_some() {
+                let dump = read(&path)?;
+                dumps.push((path, dump));
+            }
+        }
+        let last = dumps.iter().max_by_key(|(_, dump)| dump.written());
+        let last = last.map(|(_, dump)| dump.clone());
+        Ok(last.map(|last| Self {
+            folder,
+            dumps,
+            last,
+        }))
+    }
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, DoctorError> {
+    let failing = failing(folder, "read");
+    let entries = fs::read_dir(folder).map_err(&failing)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().map_err(&failing)?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// The number between these in the name of a file.
+fn number(path: &Path, prefix: &str, suffix: &str) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    let digits = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
+    digits.parse().ok()
 }
 
 fn read(path: &Path) -> Result<Dump, DoctorError> {
@@ -55,6 +126,26 @@ fn failing(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> Doctor
         path: path.to_owned(),
         what,
         source,
+    }
+}
+
+impl Found {
+    pub(super) fn text(&self) -> String {
+        let mut text = text(&self.diagnosis);
+        text += &format!("  by the dumps in {}\n", self.folder.display());
+        for path in &self.passed_over {
+            let path = path.display();
+            text += &format!("  passed over, of another run or membership: {path}\n");
+        }
+        text
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let shown = |path: &PathBuf| path.display().to_string();
+        let mut value = json(&self.diagnosis);
+        value["folder"] = shown(&self.folder).into();
+        value["passed_over"] = self.passed_over.iter().map(shown).collect();
+        value
     }
 }
 
@@ -83,4 +174,86 @@ pub(super) fn json(found: &Diagnosis) -> Value {
         "remedy": cause.remedy(),
         "evidence": found.evidence(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use meshwork_collectives::diagnosis::Cause;
+
+    use super::*;
+
+    /// What of a run a dump tells: its name, when its rank joined, and when it was written.
+    type Told = (Option<&'static str>, u64, u64);
+
+    /// The dump of a rank of four that saw another one die.
+    fn leave(folder: &Path, rank: u32, died: u32, (run, joined, written): Told) {
+        let text = format!("rank {died} was lost");
+        let dump = json!({
+            "version": 1, "rank": rank, "world": 4, "address": "a:1", "run": run, "joined": joined,
+            "written": written, "operations": [],
+            "failure": { "kind": "lost", "peer": died, "cause": "died", "text": text },
+        });
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join(format!("rank-{rank}.json")), dump.to_string()).unwrap();
+    }
+
+    fn dead(found: &Found) -> u32 {
+        match found.diagnosis.cause() {
+            Cause::DeadRank { rank, .. } => rank.number(),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_run_has_left_is_passed_over_and_named() {
+        // By the names of the runs, where clocks say nothing, and by time where one has no name.
+        let runs: [[Told; 2]; 3] = [
+            [(Some("a"), 0, 100), (Some("b"), 0, 900)],
+            [(Some("a"), 50, 100), (None, 500, 900)],
+            [(None, 50, 100), (Some("b"), 500, 900)],
+        ];
+        for [earlier, last] in runs {
+            let folder = tempfile::tempdir().unwrap();
+            leave(folder.path(), 0, 3, earlier);
+            for rank in 1..4 {
+                leave(folder.path(), rank, 0, last);
+            }
+            let found = find(folder.path(), None).unwrap();
+            assert_eq!(dead(&found), 0, "{}", found.text());
+            let old = folder.path().join("rank-0.json").display().to_string();
+            assert!(found.text().contains(&old), "{}", found.text());
+            assert_eq!(found.json()["passed_over"], json!([old]));
+        }
+    }
+
+    #[test]
+    fn the_last_membership_of_a_job_is_what_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let later = |view: u32| folder.path().join(format!("epoch-{view}"));
+        for rank in 1..3 {
+            leave(folder.path(), rank, 0, (Some("a"), 500, 600));
+        }
+        leave(&later(9), 0, 1, (Some("b"), 700, 800));
+        leave(&later(10), 0, 2, (Some("c"), 850, 900));
+        // A log of somebody else, and an earlier run that had come further.
+        fs::create_dir(later(4)).unwrap();
+        leave(&later(11), 0, 3, (Some("d"), 300, 400));
+        let found = find(folder.path(), None).unwrap();
+        assert_eq!(dead(&found), 2, "{}", found.text());
+        assert_eq!(found.folder, later(10));
+        let others = [folder.path().to_owned(), later(9), later(11)];
+        assert_eq!(found.passed_over, others);
+        // Each is shown where it is named itself.
+        assert_eq!(dead(&find(&later(9), None).unwrap()), 1);
+    }
+
+    #[test]
+    fn who_was_left_behind_and_gives_up_last_does_not_hide_the_later_membership() {
+        let folder = tempfile::tempdir().unwrap();
+        leave(folder.path(), 0, 1, (Some("a"), 100, 990));
+        let later = folder.path().join("epoch-2");
+        leave(&later, 0, 2, (Some("b"), 800, 900));
+        let found = find(folder.path(), None).unwrap();
+        assert_eq!((dead(&found), &found.folder), (2, &later));
+    }
 }

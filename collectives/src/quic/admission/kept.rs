@@ -26,7 +26,6 @@ use crate::Rank;
 use crate::quic::TURNED_AWAY;
 use crate::quic::node::View;
 use crate::tasks::spawn_in;
-use crate::wire::MemberProcess;
 
 /// Connections with neighbours from the epoch before, by their ranks in this one.
 pub(crate) type Kept = BTreeMap<Rank, Connection>;
@@ -70,12 +69,7 @@ impl Admission {
 
     /// The rank of a member in the next epoch, if the same process is a neighbour there.
     fn place_in(&self, next: &View, rank: Rank) -> Option<Rank> {
-        let member_id = self.member_id(rank);
-        let incarnation = *lock(&self.incarnations).get(&member_id)?;
-        next.neighbour(MemberProcess {
-            member_id,
-            incarnation,
-        })
+        next.neighbour(self.process(rank)?)
     }
 
     /// The connection with a neighbour from the epoch before, to be tried once.

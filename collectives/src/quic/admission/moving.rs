@@ -82,7 +82,8 @@ impl Admission {
         if !self.node.ways.is_direct(address) {
             return None;
         }
-        let told = lock(&self.node.told).get(&self.member_id(rank)).copied();
+        let member = self.process(rank)?;
+        let told = lock(&self.node.told).get(&member).copied();
         let knows = match told {
             Some(told) => is_here(told),
             None => !self.node.moves.is_lost(called_at),
@@ -97,28 +98,33 @@ impl Admission {
     }
 
     fn is_told(&self, caller: &Caller) {
-        let member_id = self.member_id(caller.rank);
-        lock(&self.node.told).insert(member_id, caller.from);
+        if let Some(member) = self.process(caller.rank) {
+            lock(&self.node.told).insert(member, caller.from);
+        }
+    }
+
+    /// The process with this rank, where it is known.
+    pub(super) fn process(&self, rank: Rank) -> Option<MemberProcess> {
+        let member_id = self.member_id(rank);
+        let incarnation = *lock(&self.incarnations).get(&member_id)?;
+        Some(MemberProcess {
+            member_id,
+            incarnation,
+        })
     }
 
     /// Whether whoever greets on this connection is a member that this one has called before: from
     /// now on it is where it greets from.
     pub(super) fn has_moved(&self, connection: &Connection, hello: &Hello) -> bool {
         let rank = Rank::new(hello.rank);
-        let Some(known) = self.called_at(rank) else {
+        let (Some(known), Some(member)) = (self.called_at(rank), self.process(rank)) else {
             return false;
         };
-        let member_id = self.member_id(rank);
-        let incarnation = lock(&self.incarnations).get(&member_id).copied();
         let now = connection.remote_address();
         let is_it = self.identity.is(connection, self.role(rank))
             && self.examine(hello).is_ok()
-            && incarnation == Some(hello.incarnation)
+            && member.incarnation == hello.incarnation
             && self.node.ways.is_direct(now);
-        let member = MemberProcess {
-            member_id,
-            incarnation: hello.incarnation,
-        };
         if is_it && self.node.moves.note(member, known, now) {
             let (member, now) = (self.member(rank), now.ip());
             say(format_args!(
@@ -135,5 +141,43 @@ impl Admission {
         }
         let called = self.connections(rank)?.first()?.remote_address();
         self.node.ways.is_direct(called).then_some(called)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::quic::admission::Kept;
+    use crate::quic::node::Node;
+    use crate::quic::testing::Job;
+    use crate::wire::{Decision, Newcomer};
+
+    #[tokio::test]
+    async fn a_member_that_was_started_again_is_told_anew() {
+        let node = Node::open(&Job::new(2).config(0)).await.unwrap();
+        let member = |incarnation| MemberProcess {
+            member_id: 1,
+            incarnation,
+        };
+        let begin = |epoch, survivors, newcomers| {
+            let view = node.view(Decision {
+                epoch,
+                survivors,
+                newcomers,
+                completed: 0,
+            });
+            let (events, _inbox) = mpsc::channel(1);
+            Admission::new(&node, view.unwrap(), Kept::new(), events)
+        };
+        lock(&node.told).insert(member(1), Ipv4Addr::LOCALHOST.into());
+        begin(2, vec![node.me, member(1)], vec![]);
+        assert!(lock(&node.told).contains_key(&member(1)));
+        let again = Newcomer::at(member(2), "127.0.0.1:1");
+        begin(3, vec![node.me], vec![again]);
+        assert!(lock(&node.told).is_empty());
     }
 }

@@ -33,7 +33,8 @@ impl Shown {
         loop {
             // Looks come before pauses: epochs that are all shorter than one have looks too.
             self.look(clock());
-            tokio::time::sleep(RENEWAL / 4).await;
+            // Files may be replaced as late as half an hour before their certificates are over.
+            tokio::time::sleep(RENEWAL / 12).await;
         }
     }
 

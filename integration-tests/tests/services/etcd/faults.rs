@@ -152,6 +152,54 @@ fn a_token_that_etcd_has_forgotten_is_replaced_and_no_secret_gets_into_an_error(
 }
 
 #[test]
+fn a_member_signs_in_with_the_password_that_its_file_holds_by_then() {
+    let is_changed = Arc::new(AtomicBool::new(false));
+    let changed = is_changed.clone();
+    let (keeps, kept) = channel();
+    let server = Loopback::start(move |asked| {
+        let is_changed = changed.load(Ordering::SeqCst);
+        let password = if is_changed {
+            "open-barley"
+        } else {
+            "open-sesame"
+        };
+        match asked.path.as_str() {
+            "/v3/auth/authenticate" if asked.body.contains(password) => {
+                Reply::json(&json!({"header": {}, "token": password}))
+            }
+            "/v3/auth/authenticate" => Reply::status(400, r#"{"error": "etcdserver: no"}"#),
+            _ if asked.header("authorization") != Some(password) => {
+                Reply::status(401, r#"{"error": "etcdserver: invalid auth token"}"#)
+            }
+            "/v3/lease/keepalive" if is_changed => {
+                let _ = keeps.send(());
+                one_member(asked)
+            }
+            _ => one_member(asked),
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    std::fs::write(&file, "open-sesame").unwrap();
+    let url = server.url();
+    let variables = Variables::fixed([
+        (EtcdMembers::ENDPOINTS_ENV, url.as_str()),
+        (EtcdMembers::PREFIX_ENV, PREFIX),
+        (EtcdMembers::USER_ENV, "writer"),
+        (EtcdMembers::PASSWORD_FILE_ENV, file.to_str().unwrap()),
+    ]);
+    let job = EtcdMembers::from_variables(&variables).unwrap().unwrap();
+    let job = job.with_time_to_live(EtcdMembers::LEAST_TIME_TO_LIVE);
+    let (tell, heard) = heard();
+    let _member = job.register("a:1", tell).unwrap();
+    is_changed.store(true, Ordering::SeqCst);
+    let refused = heard.recv_timeout(HANG).unwrap();
+    assert!(matches!(&refused, EtcdError::SignIn { .. }), "{refused:?}");
+    std::fs::write(&file, "open-barley").unwrap();
+    kept.recv_timeout(HANG).unwrap();
+}
+
+#[test]
 fn a_member_goes_on_while_etcd_is_away_and_registers_when_it_is_back() {
     let is_up = Arc::new(AtomicBool::new(false));
     let up = is_up.clone();
