@@ -176,6 +176,15 @@ fn a_name_that_nobody_knows_is_a_problem_with_a_remedy() {
             .contains("no-such-host.invalid")
     );
     assert!(names["remedy"].is_string());
+
+    let own = json(&doctor(&[hosts, "--rank=1", "--json"]));
+    let findings = own["findings"].as_array().unwrap();
+    let join = findings.iter().find(|found| found["subject"] == "join");
+    // The name is to be corrected: no port is in the way.
+    assert!(
+        !join.unwrap()["remedy"].to_string().contains("UDP"),
+        "{own}"
+    );
 }
 
 #[test]

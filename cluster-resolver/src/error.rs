@@ -20,6 +20,7 @@ pub use etcd::{EtcdError, EtcdOperation};
 pub use launcher::LauncherError;
 pub use sagemaker::SageMakerError;
 pub use scheduler::{FluxProblem, SchedulerError};
+pub(crate) use service::is_gone;
 pub use service::{
     AccessProblem, CoordinatorProblem, CredentialsProblem, ServiceError, ServiceErrorKind,
 };
@@ -367,7 +368,18 @@ mod tests {
         };
         let (pod, variable) = ("default/worker-1".to_owned(), "MESHWORK_ETCD".to_owned());
         let of_etcd = EtcdError::from(ServiceError::PodWithoutAddress { pod: pod.clone() });
-        let cases: [(Error, bool); 11] = [
+        let tpu = |state: &str| {
+            let (name, state) = ("tpu".to_owned(), state.to_owned());
+            let wanted = "READY";
+            Error::from(ServiceError::TpuNotReady {
+                name,
+                state,
+                wanted,
+            })
+        };
+        let cases: [(Error, bool); 13] = [
+            (tpu("CREATING"), true),
+            (tpu("PREEMPTED"), false),
             (ServiceError::PodWithoutAddress { pod }.into(), true),
             (ServiceError::NoTls.into(), false),
             (refused(410), true),

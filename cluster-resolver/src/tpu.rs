@@ -294,7 +294,6 @@ impl TpuResolver {
 /// Whether waiting may help.
 fn may_pass(error: &Error) -> bool {
     match error {
-        Error::Service(ServiceError::TpuNotReady { state, .. }) => !node::is_gone(state),
         Error::Service(error) => error.is_transient(),
         _ => false,
     }

@@ -156,7 +156,10 @@ where
         let values = values.into_iter().map(|value| value.0);
         let given: Vec<AnyTensor> = values.chain(listed(inputs)).collect();
         if given.iter().any(|tensor| tensor.trace().is_recorded()) {
-            return (self.function)(variables, inputs);
+            return (self.function)(variables, inputs).or_else(|error| {
+                variables::replace(variables, &mut given.into_iter())?;
+                Err(error)
+            });
         }
         let arguments = Arguments {
             tensors: given.iter().map(Described::of).collect(),

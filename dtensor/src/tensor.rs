@@ -359,8 +359,8 @@ impl<T: Scalar> DTensor<T> {
         whole.blocks.first()
     }
 
-    /// Each element by a function; nothing is communicated. Terms that are still to be reduced have
-    /// to be reduced before.
+    /// Each element by a function. Nothing is communicated, but for terms that are still to be
+    /// reduced: they are reduced before, which all clients do together.
     ///
     /// # Errors
     /// Those of [`relayout`](Self::relayout).

@@ -152,7 +152,8 @@ impl CommunicationOptions {
         }
     }
 
-    /// How long one operation may take, where it was given by itself.
+    /// How long an operation waits while not a byte of it comes or goes, where that was given by
+    /// itself.
     #[must_use]
     pub fn operation_timeout(&self) -> Option<Duration> {
         self.operation

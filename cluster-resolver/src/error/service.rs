@@ -333,10 +333,10 @@ impl ServiceError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { problem, .. } => *problem != ServiceErrorKind::TooLong,
+            Self::TpuNotReady { state, .. } => !is_gone(state),
             other => matches!(
                 other,
                 Self::NoRuntime { .. }
-                    | Self::TpuNotReady { .. }
                     | Self::TpuUnhealthy { .. }
                     | Self::PodNotRunning { .. }
                     | Self::PodWithoutAddress { .. }
@@ -344,6 +344,14 @@ impl ServiceError {
             ),
         }
     }
+}
+
+/// Whether a node or queued resource in this state stays away without somebody doing something.
+pub(crate) fn is_gone(state: &str) -> bool {
+    matches!(
+        state,
+        "TERMINATED" | "PREEMPTED" | "DELETING" | "HIDDEN" | "STOPPED" | "FAILED" | "SUSPENDED"
+    )
 }
 
 impl Display for ServiceErrorKind {

@@ -65,7 +65,8 @@ pub enum WatchSignal {
     Quiet,
 }
 
-/// Ends a [`Watch`], from any thread and at once. Clones end the same watches.
+/// Ends a [`Watch`], from any thread: its pause at once, a look under way when it has its answer.
+/// Clones end the same watches.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     shared: Arc<Shared>,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::accelerators::{tpu_cores_of_topology, tpu_cores_of_type};
 use crate::address;
-use crate::error::ServiceError;
+use crate::error::{ServiceError, is_gone};
 use crate::explanation::Origin;
 use crate::service::answer::Answer;
 
@@ -263,14 +263,6 @@ fn point_in_time(text: &str) -> Option<SystemTime> {
     let since: SignedDuration = timestamp.duration_since(Timestamp::UNIX_EPOCH);
     let since: Duration = since.try_into().ok()?;
     SystemTime::UNIX_EPOCH.checked_add(since)
-}
-
-/// Whether a node or queued resource in this state stays away without somebody doing something.
-pub(super) fn is_gone(state: &str) -> bool {
-    matches!(
-        state,
-        "TERMINATED" | "PREEMPTED" | "DELETING" | "HIDDEN" | "STOPPED" | "FAILED" | "SUSPENDED"
-    )
 }
 
 const READY: &str = "READY";

@@ -396,8 +396,9 @@ impl Group {
 
     /// Sends `input` to rank `to`; returns when it has been received, or is on its way.
     ///
-    /// Two ranks that send to each other before they receive wait for each other until the
-    /// deadline: use [`permute`](Self::permute).
+    /// Two ranks that send to each other before they receive are told of a
+    /// [disagreement](OperationError::Disagreement), unless what they send is so short that it is
+    /// taken ahead: use [`permute`](Self::permute).
     ///
     /// # Shapes
     /// `to` receives as many elements.

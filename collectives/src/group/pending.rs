@@ -41,8 +41,8 @@ pub struct Operations {
 
 /// An operation under way, and the buffer that it works on.
 ///
-/// Dropped without [`wait`](Self::wait) or `await`, the operation goes on all the same, and an
-/// error shows in the next one.
+/// Dropped without [`wait`](Self::wait) or `await`, the operation goes on all the same. An
+/// error that has ended the group shows in the next one; any other is lost.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {

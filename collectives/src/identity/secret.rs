@@ -44,7 +44,7 @@ impl JobSecret {
     ///
     /// # Errors
     /// [`ConfigError::Identity`] when there is none to be had,
-    /// [`OperationError::System`](crate::OperationError::System) without memory for it.
+    /// [`ConfigError::System`] without memory for it.
     pub fn generate() -> Result<Self, ConfigError> {
         let mut bytes = page()?;
         fill_random(&mut bytes)?;
@@ -104,7 +104,7 @@ impl JobSecret {
     /// Reads 64 hexadecimal digits; inverse of [`JobSecret::to_hex`].
     ///
     /// # Errors
-    /// [`ConfigError::SecretMalformed`], [`OperationError::System`](crate::OperationError::System)
+    /// [`ConfigError::SecretMalformed`], [`ConfigError::System`]
     /// without memory for it.
     pub fn from_hex(digits: &str) -> Result<Self, ConfigError> {
         let wrong = digits

@@ -35,10 +35,8 @@ const AT_ONCE: usize = 8;
 /// `deadline` are left alone: they have ended themselves, or are no Meshwork programs.
 ///
 /// # Errors
-/// [`ConfigError::Identity`](crate::ConfigError::Identity),
-/// [`ConfigError::WorldSize`](crate::ConfigError::WorldSize) for no members or too many,
-/// [`OperationError::System`](crate::OperationError::System) when nobody could be told because of
-/// this process.
+/// [`JoinError::Config`] without an identity, or for no members or too many; [`JoinError::System`]
+/// when nobody could be told because of this process.
 pub fn announce_loss(
     members: &[String],
     secret: &JobSecret,

@@ -26,7 +26,8 @@ pub struct Prefetch<T> {
 }
 
 impl<T: Send + 'static> Prefetch<T> {
-    /// Reads up to `ahead` items of `items` before they are asked for; at least one.
+    /// Reads up to `ahead` items of `items` before they are asked for; at least one, and not more
+    /// than 65,536: there is room for all of them from the beginning.
     ///
     /// # Errors
     /// [`Error::NoThread`] when no thread can be started.
@@ -36,7 +37,7 @@ impl<T: Send + 'static> Prefetch<T> {
     ) -> Result<Self, Error> {
         let mut items = items.into_iter();
         // One more is held by the thread until there is room for it.
-        let (sender, receiver) = mpsc::sync_channel(ahead.saturating_sub(1));
+        let (sender, receiver) = mpsc::sync_channel(ahead.clamp(1, MOST) - 1);
         let thread = thread::Builder::new()
             .name("meshwork-input".to_owned())
             .spawn(move || while items.next().is_some_and(|item| sender.send(item).is_ok()) {})
@@ -47,6 +48,9 @@ impl<T: Send + 'static> Prefetch<T> {
         })
     }
 }
+
+/// Items that there is room for at most.
+const MOST: usize = 1 << 16;
 
 impl<T> Iterator for Prefetch<T> {
     type Item = T;
@@ -93,6 +97,8 @@ mod tests {
         assert!((1..=5).contains(&read.load(Ordering::SeqCst)));
         let all: Vec<i32> = Prefetch::new(0..100, 0).unwrap().collect();
         assert_eq!(all, (0..100).collect::<Vec<_>>());
+        let all: Vec<i32> = Prefetch::new(0..3, usize::MAX).unwrap().collect();
+        assert_eq!(all, [0, 1, 2]);
     }
 
     #[test]

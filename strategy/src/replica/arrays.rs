@@ -1,13 +1,13 @@
 //! Reductions and gathers of arrays, whose shapes may differ from replica to replica.
 
 use meshwork_collectives::Rank;
-use ndarray::{ArrayD, Axis, IxDyn, concatenate};
+use ndarray::{ArrayD, Axis, IxDyn, RemoveAxis, concatenate};
 
 use super::bytes::gather_uneven;
-use super::cross::{CrossReplica, refuse_integer_mean};
+use super::cross::{CrossReplica, converted, is_short, refuse_integer_mean};
 use super::rendezvous::Detail;
 use super::{ReplicaContext, ReplicaReduceOp};
-use crate::distributed::PerReplica;
+use crate::distributed::{PerReplica, Reduce};
 use crate::{Error, Value};
 
 impl ReplicaContext<'_> {
@@ -37,6 +37,7 @@ impl ReplicaContext<'_> {
 impl CrossReplica<'_> {
     /// As [`reduce`](Self::reduce), first along `axes` of each replica's array and then over
     /// replicas. A mean is that over all elements, however many each replica has, and NaN of none.
+    /// Sums and means of `f16` and `bf16` are made in `f32` and rounded once.
     ///
     /// # Shapes
     /// All replicas have arrays of one shape but for the lengths of `axes`, which go away.
@@ -51,6 +52,11 @@ impl CrossReplica<'_> {
         axes: &[usize],
     ) -> Result<ArrayD<T>, Error> {
         refuse_integer_mean::<T>(op)?;
+        if is_short::<T>() {
+            let wide = values.local_results().map(array_of::<T, f32>);
+            let wide = PerReplica::new(wide.collect::<Result<_, _>>()?);
+            return array_of(&self.reduce_axes(op, &wide, axes)?);
+        }
         let mut sums = Vec::with_capacity(values.len());
         let mut count = 0_u64;
         for array in values.local_results() {
@@ -198,15 +204,32 @@ fn counted<T: Value>(array: &ArrayD<T>, axes: &[usize]) -> Result<u64, Error> {
     Ok(count)
 }
 
+/// Elements that are added one by one. A sum of `f32` stops growing at 2^24 times an element, so
+/// longer ones are sums of blocks.
+const BLOCK: usize = 4096;
+
 /// The sum along axes that are there, each once.
 fn sum_along<T: Value>(array: &ArrayD<T>, axes: &[usize]) -> ArrayD<T> {
     let mut axes = axes.to_vec();
     axes.sort_unstable();
     let mut sum = array.clone();
-    for axis in axes.into_iter().rev() {
-        sum = sum.fold_axis(Axis(axis), T::default(), |sum, value| sum.plus(*value));
+    for axis in axes.into_iter().rev().map(Axis) {
+        let nothing = ArrayD::<T>::default(sum.raw_dim().remove_axis(axis));
+        let blocks = sum.axis_chunks_iter(axis, BLOCK);
+        sum = blocks.fold(nothing, |mut sums, block| {
+            let added = block.fold_axis(axis, T::default(), |sum, value| sum.plus(*value));
+            sums.zip_mut_with(&added, |sum, added| *sum = sum.plus(*added));
+            sums
+        });
     }
     sum
+}
+
+/// The array with elements of another type.
+fn array_of<T: Value, U: Value>(array: &ArrayD<T>) -> Result<ArrayD<U>, Error> {
+    let mut other = ArrayD::<U>::default(array.raw_dim());
+    other.replace(converted(&array.elements())?);
+    Ok(other)
 }
 
 #[cfg(test)]
@@ -217,6 +240,17 @@ mod tests {
     fn elements_that_cannot_be_counted_are_refused() {
         assert_eq!(elements_of(&[1 << 33, 1 << 33]), None);
         assert_eq!(elements_of(&[3, 0, 2]), Some(0));
+    }
+
+    #[test]
+    fn a_long_sum_does_not_stop_at_what_its_first_element_hides() {
+        let mut values = ArrayD::from_elem(vec![2, 2 * BLOCK], 1.0_f32);
+        values.slice_axis_mut(Axis(1), (..BLOCK).into()).fill(0.0);
+        values[[0, 0]] = 16_777_216.0;
+        let sum = sum_along(&values, &[1]);
+        assert_eq!(sum, ndarray::arr1(&[16_781_312.0_f32, 4_096.0]).into_dyn());
+        let none = sum_along(&ArrayD::<f32>::zeros(vec![0, 2]), &[0]);
+        assert_eq!(none, ArrayD::<f32>::zeros(vec![2]));
     }
 
     #[test]

@@ -3,13 +3,13 @@
 
 use std::time::Instant;
 
-use meshwork_collectives::{self as collectives, Group};
+use meshwork_accel::convert_slice;
+use meshwork_collectives::{self as collectives, ElementType, Group};
 
-use super::ReplicaReduceOp;
+use super::{ReplicaReduceOp, reduce_here};
 use crate::communication_stats::CommunicationStats;
 use crate::distributed::{PerReplica, Reduce, of_one_shape};
 use crate::sum::{self, SumOrder};
-use crate::value::sealed::Arithmetic;
 use crate::{Error, Value};
 
 /// The cross-replica context of one worker: the values of its own replicas, and those of the other
@@ -74,24 +74,39 @@ impl<'a> CrossReplica<'a> {
         refuse_integer_mean::<V::Element>(op)?;
         let values = values.into_vec();
         let contributions = of_one_shape(&values)?;
-        let mut sum = match order {
+        // TensorFlow rounds each of its sums, so whoever compares with it gets these.
+        let reduced = if is_short::<V::Element>() && self.order == SumOrder::Fastest {
+            let mut own = reduced_here(op, contributions)?;
+            reduce_here(self.group, self.communication_stats, op, &mut own)?;
+            own
+        } else {
+            let mut sum = self.sum_in(order, contributions)?;
+            if op == ReplicaReduceOp::Mean {
+                divide(&mut sum, self.num_replicas_in_sync());
+            }
+            sum
+        };
+        let mut first = PerReplica::new(values).into_first();
+        first.replace(reduced);
+        Ok(first)
+    }
+
+    #[track_caller]
+    fn sum_in<T: Value>(
+        &mut self,
+        order: SumOrder,
+        contributions: Vec<Vec<T>>,
+    ) -> Result<Vec<T>, Error> {
+        match order {
             SumOrder::Fastest => {
                 let mut sum = sum::in_order(contributions);
                 self.add_over_workers(&mut sum)?;
-                sum
+                Ok(sum)
             }
             SumOrder::TensorFlowRing => {
-                sum::around_ring(&self.contributions_of_all(contributions)?)
+                Ok(sum::around_ring(&self.contributions_of_all(contributions)?))
             }
-        };
-        if op == ReplicaReduceOp::Mean {
-            let replicas = self.num_replicas_in_sync();
-            sum.iter_mut()
-                .for_each(|value| *value = value.divided(replicas));
         }
-        let mut first = PerReplica::new(values).into_first();
-        first.replace(sum);
-        Ok(first)
     }
 
     /// The group of the workers, and where communication is counted.
@@ -141,4 +156,39 @@ pub(crate) fn refuse_integer_mean<T: Value>(op: ReplicaReduceOp) -> Result<(), E
         return Err(Error::IntegerMean { found: T::TYPE });
     }
     Ok(())
+}
+
+/// Whether a sum is made in `f32`: one of as many bits as these floats have stops growing at 256 or
+/// 2,048 times an element, or ends at 65,504.
+pub(super) fn is_short<T: Value>() -> bool {
+    matches!(T::TYPE, ElementType::F16 | ElementType::Bf16)
+}
+
+/// Each value as the nearest of another type.
+pub(super) fn converted<T: Value, U: Value>(values: &[T]) -> Result<Vec<U>, Error> {
+    let mut others = vec![U::default(); values.len()];
+    convert_slice(values, &mut others)?;
+    Ok(others)
+}
+
+/// Short floats reduced over this worker's replicas, and rounded once. A mean is divided here, as
+/// the sum may be infinite where the mean is not; that of the workers' means is that of all.
+fn reduced_here<T: Value>(
+    op: ReplicaReduceOp,
+    contributions: Vec<Vec<T>>,
+) -> Result<Vec<T>, Error> {
+    let locals = contributions.len();
+    if locals == 1 {
+        return Ok(sum::in_order(contributions));
+    }
+    let wide = contributions.iter().map(|own| converted(own));
+    let mut reduced: Vec<f32> = sum::in_order(wide.collect::<Result<_, _>>()?);
+    if op == ReplicaReduceOp::Mean {
+        divide(&mut reduced, locals);
+    }
+    converted(&reduced)
+}
+
+fn divide<T: Value>(sums: &mut [T], count: usize) {
+    sums.iter_mut().for_each(|sum| *sum = sum.divided(count));
 }

@@ -140,6 +140,41 @@ fn a_mean_of_short_floats_is_there_where_their_sum_is_not() {
 }
 
 #[test]
+fn a_mean_of_short_floats_is_one_in_a_step_and_outside_with_any_replicas() {
+    for replicas in [1, 2] {
+        each(2, |strategy| {
+            let mut strategy = strategy.with_local_replicas(replicas).unwrap();
+            let large = crate::f16::from_f32(60_000.0);
+            let mut own = strategy.per_replica(|_| vec![large; 5]);
+            let mean = strategy.reduce(ReplicaReduceOp::Mean, own.clone());
+            assert_eq!(mean.unwrap(), [large; 5]);
+            let step = strategy.run_with(&mut own, |replica, own| {
+                replica.all_reduce(ReplicaReduceOp::Mean, own)
+            });
+            step.unwrap();
+            assert!(own.local_results().all(|own| *own == [large; 5]));
+            strategy.leave().unwrap();
+        });
+    }
+}
+
+#[test]
+fn short_floats_of_replicas_are_rounded_once_but_in_the_order_of_tensorflow() {
+    let short = crate::bf16::from_f32;
+    // 256 + 1 is 256 in 8 bits.
+    for (order, sum) in [
+        (SumOrder::Fastest, 258.0),
+        (SumOrder::TensorFlowRing, 256.0),
+    ] {
+        let strategy = MultiWorkerMirroredStrategy::mirrored(3).unwrap();
+        let mut strategy = strategy.with_sum_order(order);
+        let own = strategy.per_replica(|id| short(if id == 0 { 256.0 } else { 1.0 }));
+        let reduced = strategy.reduce(ReplicaReduceOp::Sum, own).unwrap();
+        assert_eq!(reduced, short(sum), "{order:?}");
+    }
+}
+
+#[test]
 fn the_error_of_one_workers_step_ends_all_with_its_reason() {
     let errors = each(3, |mut strategy| {
         let broken = strategy.rank() == Rank::new(1);
@@ -327,6 +362,27 @@ fn a_weighted_mean_over_uneven_batches_is_the_mean_over_all_samples() {
         assert_eq!(mean, ndarray::arr0((1.0 + 2.0 + 2.0) / 3.0).into_dyn());
         let gathered = strategy.gather(&losses, 0).unwrap();
         assert_eq!(gathered.into_iter().collect::<Vec<_>>(), [1.0, 2.0, 2.0]);
+        strategy.leave().unwrap();
+    });
+}
+
+#[test]
+#[cfg(feature = "ndarray")]
+fn long_sums_of_short_floats_go_on_growing() {
+    use ReplicaReduceOp::{Mean, Sum};
+    each(2, |mut strategy| {
+        let ones = ndarray::Array1::from_elem(1_000, crate::bf16::ONE).into_dyn();
+        let ones = strategy.per_replica(|_| ones.clone());
+        for (op, expected) in [(Mean, 1.0), (Sum, 2_000.0)] {
+            let reduced = strategy.reduce_axes(op, &ones, &[0]).unwrap();
+            let expected = crate::bf16::from_f32(expected);
+            assert_eq!(reduced, ndarray::arr0(expected).into_dyn(), "{op:?}");
+        }
+        let ten = crate::f16::from_f32(10.0);
+        let tens = ndarray::Array1::from_elem(8_192, ten).into_dyn();
+        let tens = strategy.per_replica(|_| tens.clone());
+        let mean = strategy.reduce_axes(Mean, &tens, &[0]).unwrap();
+        assert_eq!(mean, ndarray::arr0(ten).into_dyn());
         strategy.leave().unwrap();
     });
 }

@@ -91,7 +91,9 @@ fn variables_are_as_they_were_where_a_function_fails_or_shows_others() {
     let mut model = Fickle::new(0, &by);
     let lowered = failing.lower(&mut model, &by).map(drop);
     let called = failing.call(&mut model, &by).map(drop);
-    for refused in [lowered, called] {
+    let tape = Tape::new();
+    let taped = failing.call(&mut model, &tape.watch(&by)).map(drop);
+    for refused in [lowered, called, taped] {
         assert!(matches!(refused, Err(Error::Op(_))), "{refused:?}");
     }
     assert_eq!(model.elements().unwrap(), [1.0, 2.0, 3.0]);

@@ -175,6 +175,8 @@ impl<'a, T: Training> Session<'a, T> {
 
     /// Takes over the state of others. What has come of it before a loss counts.
     fn take(&mut self, terms: &Terms) -> Result<(), T::Error> {
+        // Whoever is left with half a state has not trained to the end.
+        self.is_done = false;
         let lent = self.training.lend();
         let unlike = StateError::Lent {
             rank: self.strategy.rank(),

@@ -298,7 +298,9 @@ fn meeting(facts: &Facts) -> Finding {
         // It says itself what to do about it.
         Some(
             error @ (Error::Config(_)
-            | Error::Join(JoinError::Config(_) | JoinError::OtherRank { .. })),
+            | Error::Join(
+                JoinError::Config(_) | JoinError::OtherRank { .. } | JoinError::OwnName { .. },
+            )),
         ) => wrong(
             Level::Problem,
             "join",
