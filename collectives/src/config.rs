@@ -196,16 +196,17 @@ impl GroupConfig {
 
     /// Takes over what the environment sets: the [`Timeouts`], the transport in [`Transport::ENV`],
     /// the carrier in [`DataTransport::ENV`], the budget of connections in
-    /// [`Network::BUDGET_ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`], the launcher's
-    /// process id in [`GroupConfig::LAUNCHER_ENV`], how often it has started
-    /// predecessors of this process in [`GroupConfig::RESTARTS_ENV`], how many members there may be
-    /// in [`GroupConfig::WORKERS_ENV`], what program this is in [`GroupConfig::PROGRAM_ENV`], the
+    /// [`Network::BUDGET_ENV`], who goes on of two in [`TwoMemberPolicy::ENV`], the folder for dumps
+    /// in [`GroupConfig::DUMP_ENV`], the launcher's process id in [`GroupConfig::LAUNCHER_ENV`], how
+    /// often it has started predecessors of this process in [`GroupConfig::RESTARTS_ENV`], how many
+    /// members there may be in [`GroupConfig::WORKERS_ENV`], what program this is in [`GroupConfig::PROGRAM_ENV`], the
     /// relay in [`GroupConfig::RELAY_ENV`], and of a newcomer where others reach it in
     /// [`GroupConfig::ADDRESS_ENV`].
     ///
     /// # Errors
     /// [`ConfigError::Setting`], [`ConfigError::TransportName`],
     /// [`ConfigError::DataTransportName`], [`ConfigError::ConnectionBudget`],
+    /// [`ConfigError::TwoMemberPolicyName`],
     /// [`ConfigError::Launcher`], [`ConfigError::Restarts`],
     /// [`ConfigError::WorkersFormat`], [`ConfigError::Workers`],
     /// [`ConfigError::RelayTokenMalformed`] for a variable that cannot be read;
@@ -222,6 +223,9 @@ impl GroupConfig {
         if let Some(ranks) = env::var_os(Network::BUDGET_ENV) {
             let ranks = network::connection_budget(&ranks.to_string_lossy())?;
             configured.network = configured.network.with_connection_budget(ranks);
+        }
+        if env::var_os(TwoMemberPolicy::ENV).is_some() {
+            configured = configured.with_pair(TwoMemberPolicy::from_env()?);
         }
         if let Some(folder) = env::var_os(Self::DUMP_ENV).filter(|folder| !folder.is_empty()) {
             configured = configured.with_dump(folder);

@@ -237,8 +237,8 @@ impl MultiWorkerMirroredStrategy {
         self
     }
 
-    /// Replaces the options, in the same way on every worker. Times of a connection's life stay as
-    /// they were when it was made.
+    /// Replaces the options, in the same way on every worker. Times of a connection's life, and who
+    /// goes on of two, stay as they were when it was made.
     #[must_use]
     pub fn with_options(mut self, options: CommunicationOptions) -> Self {
         self.group.set_communication(options.implementation());

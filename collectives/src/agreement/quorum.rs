@@ -1,8 +1,10 @@
 //! How many members may go on: the majority rule, and what two members do instead.
 
 use std::collections::BTreeSet;
+use std::env;
 
 use super::MemberId;
+use crate::ConfigError;
 
 /// Which of two ranks may go on without the other.
 ///
@@ -23,6 +25,34 @@ pub enum TwoMemberPolicy {
     Chief,
     /// Neither.
     Stop,
+}
+
+impl TwoMemberPolicy {
+    /// The environment variable that chooses, the same in all processes: `proven`, `chief` or
+    /// `stop`.
+    pub const ENV: &'static str = "MESHWORK_PAIR";
+
+    /// What [`TwoMemberPolicy::ENV`] chooses; the default where it is not set.
+    ///
+    /// # Errors
+    /// [`ConfigError::TwoMemberPolicyName`] for another word.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        match env::var_os(Self::ENV) {
+            Some(name) => Self::from_name(&name.to_string_lossy()),
+            None => Ok(Self::default()),
+        }
+    }
+
+    fn from_name(name: &str) -> Result<Self, ConfigError> {
+        match name {
+            "proven" => Ok(Self::Proven),
+            "chief" => Ok(Self::Chief),
+            "stop" => Ok(Self::Stop),
+            other => Err(ConfigError::TwoMemberPolicyName {
+                value: other.to_owned(),
+            }),
+        }
+    }
 }
 
 /// Whether `votes` are enough to decide for all `members`, which are in the order of their ranks;
@@ -61,6 +91,18 @@ mod tests {
         let chosen = members.iter().enumerate();
         let chosen = chosen.filter(|(place, _)| bits >> place & 1 == 1);
         chosen.map(|(_, member_id)| *member_id).collect()
+    }
+
+    #[test]
+    fn the_variable_takes_three_words() {
+        use TwoMemberPolicy::{Chief, Proven, Stop};
+        let words = [("proven", Proven), ("chief", Chief), ("stop", Stop)];
+        for (word, policy) in words {
+            assert_eq!(TwoMemberPolicy::from_name(word), Ok(policy));
+        }
+        let value = "Chief".to_owned();
+        let refused = TwoMemberPolicy::from_name(&value);
+        assert_eq!(refused, Err(ConfigError::TwoMemberPolicyName { value }));
     }
 
     #[test]

@@ -143,6 +143,12 @@ pub enum ConfigError {
         /// Its value.
         value: String,
     },
+    /// Which of two ranks may go on alone, taken from the environment, has no such name.
+    #[error("MESHWORK_PAIR is {value:?}: it takes proven, chief or stop")]
+    TwoMemberPolicyName {
+        /// Its value.
+        value: String,
+    },
     /// The carrier, taken from the environment, has no such name.
     #[error("MESHWORK_CARRIER is {value:?}: it takes quic or tls")]
     DataTransportName {

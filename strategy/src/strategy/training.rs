@@ -8,7 +8,7 @@ use std::time::Instant;
 use meshwork_cluster_resolver::{ClusterResolver, EnvironmentResolver};
 use meshwork_collectives::{
     self as collectives, ConfigError, Group, GroupConfig, JobIdentity, OperationError, Rank,
-    Timeouts,
+    Timeouts, TwoMemberPolicy,
 };
 
 use super::alone::warn_where_others_are_meant;
@@ -67,7 +67,9 @@ impl MultiWorkerMirroredStrategy {
     }
 
     fn elastic_from_cluster_env() -> Result<Self, Error> {
-        let options = CommunicationOptions::new().with_timeouts(Timeouts::from_env()?);
+        let options = CommunicationOptions::new()
+            .with_timeouts(Timeouts::from_env()?)
+            .with_pair(TwoMemberPolicy::from_env()?);
         let limit = options.timeouts().join();
         if let Some(seeds) = seeds_from_env(limit)? {
             let config = GroupConfig::newcomer(seeds, JobIdentity::from_env()?)?;
