@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Far longer than anything here takes, so that only a hang meets it.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Puts the worker's rank into `$r`.
 pub(crate) const RANK: &str = "r=${TF_CONFIG##*:}; r=${r%%\\}*};";
