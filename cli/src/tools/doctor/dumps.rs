@@ -186,7 +186,8 @@ mod tests {
     type Told = (Option<&'static str>, u64, u64);
 
     /// The dump of a rank of four that saw another one die.
-    fn leave(folder: &Path, rank: u32, died: u32, (run, joined, written): Told) {
+    fn leave(folder: &Path, rank: u32, died: u32, told: Told) {
+        let (run, joined, written) = told;
         let text = format!("rank {died} was lost");
         let dump = json!({
             "version": 1, "rank": rank, "world": 4, "address": "a:1", "run": run, "joined": joined,
