@@ -11,6 +11,10 @@ use ndarray::{ArrayView, ArrayViewMut, Axis, IxDyn, Slice};
 
 use crate::{CpuAccelerator, CpuBuffer};
 
+/// How many elements along an axis are made one after the other, as the host does: among more,
+/// small ones would change nothing in a large sum.
+const BLOCK: usize = 4096;
+
 impl Arrange for CpuAccelerator {
     fn cut(&self, from: &CpuBuffer, part: &Region) -> Result<CpuBuffer, Error> {
         equally_long(from.len(), part.whole_len())?;
@@ -66,7 +70,8 @@ impl Arrange for CpuAccelerator {
     }
 }
 
-/// One element after the other, in their order. Sums and products of 16-bit floats are made in
+/// One element after the other, in their order; of an axis that is longer than a block (4,096), in
+/// blocks, whose results are combined in halves. Sums and products of 16-bit floats are made in
 /// `f32`, and each result is rounded once.
 impl Fold for CpuAccelerator {
     fn fold(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
@@ -197,16 +202,33 @@ fn fold<T: Element>(
     let (from, into) = (from.all::<T>()?, into.all_mut::<T>()?);
     for block in 0..outer {
         let into = &mut into[block * inner..(block + 1) * inner];
-        let row = |at: usize| {
-            let start = (block * len + at) * inner;
-            &from[start..start + inner]
-        };
-        into.copy_from_slice(row(0));
-        for at in 1..len {
-            reduction.reduce(into, row(at))?;
-        }
+        fold_rows(&reduction, &from[block * len * inner..], len, into)?;
     }
     Ok(())
+}
+
+/// The first `len` rows, each as long as what they are made one into.
+fn fold_rows<T: Element>(
+    reduction: &Reduction<T>,
+    rows: &[T],
+    len: usize,
+    into: &mut [T],
+) -> Result<(), Error> {
+    let inner = into.len();
+    let blocks = len.div_ceil(BLOCK);
+    if blocks <= 1 {
+        into.copy_from_slice(&rows[..inner]);
+        for at in 1..len {
+            reduction.reduce(into, &rows[at * inner..(at + 1) * inner])?;
+        }
+        return Ok(());
+    }
+    let half = blocks / 2 * BLOCK;
+    let right = &rows[half * inner..];
+    fold_rows(reduction, rows, half, into)?;
+    let mut other = right[..inner].to_vec();
+    fold_rows(reduction, right, len - half, &mut other)?;
+    reduction.reduce(into, &other)
 }
 
 fn scan<T: Element>(
@@ -259,5 +281,31 @@ fn equally_long(left: usize, right: usize) -> Result<(), Error> {
     match left == right {
         true => Ok(()),
         false => Err(Error::LengthMismatch { left, right }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use meshwork_accel::DeviceId;
+
+    use super::*;
+
+    #[test]
+    fn a_long_sum_does_not_stand_still_at_a_large_element() {
+        let cpu = CpuAccelerator::new();
+        let (two, three) = (16_781_312.0_f32, 16_785_408.0);
+        for (blocks, inner, expected) in [(2, 1, two), (3, 1, three), (2, 3, two)] {
+            let len = blocks * BLOCK;
+            let mut values = vec![0.0_f32; len * inner];
+            values[..inner].fill(16_777_216.0);
+            values[BLOCK * inner..].fill(1.0);
+            let (device, element) = (DeviceId::new(0), ElementType::F32);
+            let mut from = cpu.allocate(device, element, values.len()).unwrap();
+            cpu.upload(&values, &mut from, 0).unwrap();
+            let made = cpu.fold(ReduceOp::Sum, [1, len, inner], &from).unwrap();
+            let mut sums = vec![0.0_f32; inner];
+            cpu.download(&made, 0, &mut sums).unwrap();
+            assert_eq!(sums, vec![expected; inner], "{blocks} blocks");
+        }
     }
 }

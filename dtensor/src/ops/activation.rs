@@ -10,7 +10,11 @@
 //!   silu     x                               x s          s + x s (1 - s)
 //!   gelu     2 √(2/π) (x + 0.044715 x³)      x s          s + x s (1 - s) z'
 //! ```
+//!
+//! Near 0, where s is near 1/2 and 2s - 1 has lost most digits, tanh is its series. Of 16-bit
+//! floats all are made in 32 bits and rounded once.
 
+use meshwork_accel::ElementType;
 use meshwork_layout::ops::{Activation, Op};
 
 use super::Call;
@@ -23,6 +27,20 @@ const SLOPE: f64 = 1.595_769_121_605_731;
 const CUBIC: f64 = 0.044_715;
 /// 1 / √(2π).
 const DENSITY: f64 = 0.398_942_280_401_432_7;
+/// Up to which square of x tanh is its series.
+const NEAR: f64 = 1.0 / 64.0;
+/// The series of tanh(x) / x by powers of x². Near 0, what is left out is below 10⁻¹⁵.
+const SERIES: [f64; 7] = [
+    1.0,
+    -1.0 / 3.0,
+    2.0 / 15.0,
+    -17.0 / 315.0,
+    62.0 / 2_835.0,
+    -1_382.0 / 155_925.0,
+    21_844.0 / 6_081_075.0,
+];
+/// How many terms are enough for 32 bits.
+const SHORT_SERIES: usize = 4;
 
 impl<T: Float> DTensor<T> {
     /// An activation of each element.
@@ -40,9 +58,18 @@ impl<T: Float> DTensor<T> {
         if by == Activation::Gelu || !computes(self) {
             return self.map(|x| T::from_f64(value(by, x.to_f64())));
         }
+        if is_short::<T>() {
+            return self.cast::<f32>()?.activated(by)?.cast();
+        }
         let s = self.sigmoid_of(by)?;
         match by {
-            Activation::Tanh => s.scale(T::from_f64(2.0))?.add_scalar(T::from_f64(-1.0)),
+            Activation::Tanh => {
+                let far = s.scale(T::from_f64(2.0))?.add_scalar(T::from_f64(-1.0))?;
+                let square = self.mul(self)?;
+                // Not 0 for what is no number either, which stays.
+                let is_far = square.add_scalar(T::from_f64(-NEAR))?.relu()?;
+                is_far.select(&far, &self.mul(&tanh_over(&square)?)?)
+            }
             Activation::Silu | Activation::GeluTanh | Activation::Gelu => s.mul(self),
             Activation::Sigmoid => Ok(s),
         }
@@ -136,6 +163,22 @@ impl<T: Float> DTensor<T> {
         let powers = z.neg()?.exp()?.add_scalar(one)?;
         powers.zeros_like()?.add_scalar(one)?.div(&powers)
     }
+}
+
+/// tanh(x) / x near 0, of the squares.
+fn tanh_over<T: Float>(square: &DTensor<T>) -> Result<DTensor<T>, Error> {
+    let terms = match T::TYPE {
+        ElementType::F64 => &SERIES[..],
+        _ => &SERIES[..SHORT_SERIES],
+    };
+    let mut sum = square.zeros_like()?;
+    for (place, term) in terms.iter().enumerate().rev() {
+        sum = sum.add_scalar(T::from_f64(*term))?;
+        if place > 0 {
+            sum = sum.mul(square)?;
+        }
+    }
+    Ok(sum)
 }
 
 fn value(by: Activation, x: f64) -> f64 {

@@ -120,7 +120,10 @@ impl<T: Number> DTensor<T> {
     /// Those of [`map`](Self::map).
     #[track_caller]
     pub fn neg(&self) -> Result<Self, Error> {
-        self.alone(Pointwise::Negate, |element| T::default().minus(element))
+        // Of 0 the negative is -0, which 0 - 0 is not.
+        self.alone(Pointwise::Negate, |element| {
+            T::from_f64(-0.0).minus(element)
+        })
     }
 
     /// Each element, and 0 in place of those below.

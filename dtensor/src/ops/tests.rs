@@ -7,7 +7,7 @@ use ndarray::{Array, ArrayD, IxDyn, array};
 
 use super::*;
 use crate::testing::{context, layouts, mesh};
-use crate::{DTensor, Error, bf16, f16};
+use crate::{DTensor, Error, Float, bf16, compile, f16};
 
 mod network;
 
@@ -408,4 +408,46 @@ fn tensors_of_different_contexts_do_not_meet() {
     let one = context().zeros::<f32>(&[2], &layout).unwrap();
     let other = context().zeros::<f32>(&[2], &layout).unwrap();
     assert_eq!(one.add(&other).unwrap_err(), Error::OtherContext);
+}
+
+#[test]
+fn a_long_sum_does_not_stand_still_at_a_large_element() {
+    let mut numbers = vec![0.0_f32; 8192];
+    numbers[0] = 16_777_216.0;
+    numbers[4096..].fill(1.0);
+    let whole = Array::from_vec(numbers);
+    for layout in layouts(1) {
+        let numbers = context().copy_to_mesh(whole.clone(), &layout).unwrap();
+        let sum = numbers.sum_all().unwrap().to_host().unwrap();
+        assert_eq!(sum, ndarray::arr0(16_781_312.0).into_dyn(), "{layout}");
+    }
+}
+
+#[test]
+fn the_negative_of_zero_has_the_other_sign_in_a_chain_too() {
+    fn check<T: Float>() {
+        let layout = Layout::replicated(&mesh(), 1);
+        let zeros = array![0.0, -0.0].mapv(T::from_f64);
+        let zeros = context().copy_to_mesh(zeros, &layout).unwrap();
+        let chain = |x: &DTensor<T>| x.neg()?.scale(T::from_f64(1.0));
+        let mut compiled = compile(|(): &mut (), x: &DTensor<T>| chain(x));
+        let found = [
+            zeros.neg(),
+            chain(&zeros),
+            compiled.call(&mut (), &zeros),
+            compiled.call(&mut (), &zeros),
+        ];
+        for found in found {
+            let found = found.unwrap().to_host().unwrap();
+            let signs = found.mapv(|zero| zero.to_f64().is_sign_negative());
+            assert_eq!(signs, array![true, false].into_dyn(), "{found:?}");
+        }
+    }
+    check::<f32>();
+    check::<f64>();
+    check::<bf16>();
+    check::<f16>();
+    let whole = context().copy_to_mesh(array![0_i64, 7, i64::MIN], &Layout::replicated(&mesh(), 1));
+    let negative = whole.unwrap().neg().unwrap().to_host().unwrap();
+    assert_eq!(negative, array![0, -7, i64::MIN].into_dyn());
 }

@@ -3,6 +3,10 @@ use ndarray::{ArrayD, ArrayViewD, Axis};
 
 use crate::{Number, Scalar};
 
+/// How many elements along an axis are made one after the other, as the CPU's accelerator does:
+/// among more, small ones would change nothing in a large sum.
+const BLOCK: usize = 4096;
+
 /// An associative function of two elements, and the element that it leaves the other with.
 pub(in crate::ops) struct Monoid<T, F> {
     pub(in crate::ops) identity: T,
@@ -19,7 +23,8 @@ impl<T: Number> Monoid<T, fn(T, T) -> T> {
     }
 }
 
-/// The elements along some axes made one; kept axes have size 1 in `sizes`.
+/// The elements along some axes made one, those of a long axis in blocks; kept axes have size 1 in
+/// `sizes`.
 pub(in crate::ops) fn fold<T: Scalar>(
     block: &ArrayViewD<'_, T>,
     axes: &[usize],
@@ -30,11 +35,29 @@ pub(in crate::ops) fn fold<T: Scalar>(
     order.sort_unstable();
     let mut folded = block.to_owned();
     for axis in order.into_iter().rev() {
-        folded = folded.fold_axis(Axis(axis), monoid.identity, |sum, element| {
+        folded = fold_axis(folded.view(), Axis(axis), monoid);
+    }
+    super::reshaped(&folded.view(), sizes)
+}
+
+/// Of blocks in halves, whose results are combined.
+fn fold_axis<T: Scalar>(
+    block: ArrayViewD<'_, T>,
+    axis: Axis,
+    monoid: &Monoid<T, impl Fn(T, T) -> T>,
+) -> ArrayD<T> {
+    let blocks = block.len_of(axis).div_ceil(BLOCK);
+    if blocks <= 1 {
+        return block.fold_axis(axis, monoid.identity, |sum, element| {
             (monoid.combine)(*sum, *element)
         });
     }
-    super::reshaped(&folded.view(), sizes)
+    let (left, right) = block.split_at(axis, blocks / 2 * BLOCK);
+    let mut folded = fold_axis(left, axis, monoid);
+    folded.zip_mut_with(&fold_axis(right, axis, monoid), |into, other| {
+        *into = (monoid.combine)(*into, *other);
+    });
+    folded
 }
 
 /// The same of 16-bit floats, of which sums and products are made in 32 bits and rounded once; none

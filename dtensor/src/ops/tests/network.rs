@@ -688,3 +688,33 @@ fn what_does_not_fit_is_refused_by_name() {
     };
     assert_eq!(refused.unwrap_err(), Error::Op(none));
 }
+
+#[test]
+fn tanh_on_devices_has_the_digits_of_that_on_the_host() {
+    fn check<T: Float>(within: f64) {
+        let world = World::of_devices();
+        let (mesh, _) = world.devices.as_ref().unwrap();
+        let layout = Layout::from_names(["x"], mesh).unwrap();
+        let numbers = array![0.0, 1e-8, 1e-6, 1e-4, -0.01, 0.12, -0.13, 3.0, -200.0, 1e30];
+        let numbers = numbers.mapv(T::from_f64);
+        let there = world
+            .context
+            .copy_to_mesh(numbers.clone(), &layout)
+            .unwrap();
+        let found = there.tanh().unwrap().to_host().unwrap();
+        for (found, number) in found.iter().zip(&numbers) {
+            let (found, expected) = (found.to_f64(), number.to_f64().tanh());
+            let distance = (found - expected).abs();
+            assert!(
+                distance <= within * expected.abs(),
+                "{found}, not {expected}"
+            );
+        }
+        let none = array![T::from_f64(f64::NAN), T::from_f64(0.5)];
+        let none = world.context.copy_to_mesh(none, &layout).unwrap();
+        let none = none.tanh().unwrap().to_host().unwrap();
+        assert!(none[[0]].to_f64().is_nan(), "{none:?}");
+    }
+    check::<f32>(1e-5);
+    check::<f64>(1e-13);
+}

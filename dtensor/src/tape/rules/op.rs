@@ -1,5 +1,6 @@
 //! Gradients of ops that have parameters.
 
+use meshwork_accel::ElementType;
 use meshwork_layout::ops::{Op, OpError, Reducer};
 
 use super::strided::turned;
@@ -70,29 +71,19 @@ impl Rule<'_> {
         }
     }
 
-    /// Each of the largest elements, or of the smallest, has an equal share. Where that is no
-    /// number, no gradient is one.
     #[track_caller]
     fn extreme<T: Float>(
         &self,
         axes: &[isize],
         upstream: &DTensor<T>,
     ) -> Result<DTensor<T>, Error> {
-        let elements = self.operand::<T>(0)?;
-        let mut kept = elements.shape().to_vec();
-        for axis in axes {
-            kept[place(*axis, elements.rank())] = 1;
+        let (elements, extreme) = (self.operand::<T>(0)?, self.result::<T>(0)?);
+        // Those that share it may be more than 65,504.
+        if T::TYPE == ElementType::F16 {
+            let wide = [elements.cast::<f32>()?, extreme.cast()?, upstream.cast()?];
+            return shared(axes, wide.each_ref())?.cast();
         }
-        let extreme = self.result::<T>(0)?.reshape(&all(&kept))?;
-        let upstream = upstream.reshape(&all(&kept))?;
-        let (none, one) = (zero(&elements)?, super::number(&elements, 1.0)?);
-        // No number where both are equal, infinities too, which have no difference; else 0.
-        let equal = none.div(&elements.sub(&extreme)?)?;
-        let along = ReduceAxes::axes(axes.iter().copied()).keep_dims();
-        let sharers = equal.select(&one, &none)?.sum(&along)?;
-        // 0, but for an extreme that is no number.
-        let doubt = none.div(&extreme.stop_gradient().relu()?.add(&one)?)?;
-        equal.select(&upstream.div(&sharers)?.add(&doubt)?, &none)
+        shared(axes, [&elements, &extreme, upstream])
     }
 
     #[track_caller]
@@ -111,12 +102,35 @@ impl Rule<'_> {
     }
 }
 
+/// Each of the largest elements, or of the smallest, has an equal share of what is upstream. Where
+/// that is no number, no gradient is one.
+#[track_caller]
+fn shared<T: Float>(
+    axes: &[isize],
+    [elements, extreme, upstream]: [&DTensor<T>; 3],
+) -> Result<DTensor<T>, Error> {
+    let mut kept = elements.shape().to_vec();
+    for axis in axes {
+        kept[place(*axis, elements.rank())] = 1;
+    }
+    let extreme = extreme.reshape(&all(&kept))?;
+    let upstream = upstream.reshape(&all(&kept))?;
+    let (none, one) = (zero(elements)?, super::number(elements, 1.0)?);
+    // No number where both are equal, infinities too, which have no difference; else 0.
+    let equal = none.div(&elements.sub(&extreme)?)?;
+    let along = ReduceAxes::axes(axes.iter().copied()).keep_dims();
+    let sharers = equal.select(&one, &none)?.sum(&along)?;
+    // 0, but for an extreme that is no number.
+    let doubt = none.div(&extreme.stop_gradient().relu()?.add(&one)?)?;
+    equal.select(&upstream.div(&sharers)?.add(&doubt)?, &none)
+}
+
 #[cfg(test)]
 mod tests {
     use meshwork_layout::Layout;
 
     use crate::testing::{context, layouts};
-    use crate::{DTensor, Error, ReduceAxes, Tape, compile};
+    use crate::{DTensor, Error, ReduceAxes, Tape, compile, f16};
 
     /// The slopes of the sum of what is made of some numbers are these, in all layouts, in programs
     /// too.
@@ -205,6 +219,24 @@ mod tests {
         ] {
             check(&numbers, |x| x.max(&along), &expected);
             check(&numbers.map(|x| -x), |x| x.min(&along), &expected);
+        }
+    }
+
+    #[test]
+    fn more_extremes_than_short_floats_count_have_gradients() {
+        let along = ReduceAxes::axes([0]);
+        for layout in layouts(1) {
+            let zeros = context().zeros::<f16>(&[70_000], &layout).unwrap();
+            for extreme in [DTensor::<f16>::max, DTensor::<f16>::min] {
+                let tape = Tape::new();
+                let x = tape.watch(&zeros);
+                let made = extreme(&x, &along).unwrap();
+                let [slopes] = tape.gradient(&made, [&x]).unwrap();
+                let slopes = slopes.to_host().unwrap();
+                let share = f16::from_f32(1.0 / 70_000.0);
+                let is_share = |slope: &f16| *slope == share;
+                assert!(slopes.iter().all(is_share), "{layout}: {slopes}");
+            }
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Ops of networks in graphs, in layouts that cut the batch, the channels and the spatial axes.
 
-use meshwork_layout::ops::{Convolution, Padding, Pool, Pooling, Windows};
+use meshwork_accel::{ElementType, Pointwise};
+use meshwork_layout::ops::{Activation, Convolution, Padding, Pool, Pooling, Windows};
 
 use super::*;
 use crate::program::Task;
 use crate::record::Primitive;
-use crate::repeat;
+use crate::{Float, bf16, f16, repeat};
 
 /// All layouts of images in which each mesh dimension cuts one axis or none.
 fn image_layouts(mesh: &Mesh) -> Vec<Layout> {
@@ -172,5 +173,38 @@ fn the_gradient_of_what_was_gathered_takes_indices_and_no_table() {
             assert!(captured.all(is_line), "{program}");
         }
         assert_eq!(loops, expected_loops, "{program}");
+    }
+}
+
+#[test]
+fn activations_of_short_floats_are_made_in_32_bits_in_graphs() {
+    fn check<T: Float>(by: Activation) {
+        let (context, mesh) = four();
+        let layout = Layout::from_names(["x"], &mesh).unwrap();
+        let given = context.full(&[4], &layout, T::from_f64(0.003)).unwrap();
+        let mut step = compile(|(): &mut (), given: &DTensor<T>| given.activation(by));
+        step.call(&mut (), &given).unwrap();
+        let graph = step.program().unwrap().in_one(&context).unwrap().graph;
+        let is_exp = |op: &GraphOp| matches!(op, GraphOp::Pointwise(Pointwise::Exp));
+        let mut exps = 0;
+        for node in graph.nodes().iter().filter(|node| is_exp(node.op())) {
+            exps += 1;
+            let of = graph.vector(node.operands()[0]).element;
+            assert_eq!(of, ElementType::F32, "{by:?}");
+        }
+        assert_eq!(exps, 1, "{by:?}");
+        let [output] = graph.outputs() else {
+            panic!("{:?}", graph.outputs());
+        };
+        assert_eq!(graph.vector(*output).element, T::TYPE, "{by:?}");
+    }
+    for by in [
+        Activation::Tanh,
+        Activation::Sigmoid,
+        Activation::Silu,
+        Activation::GeluTanh,
+    ] {
+        check::<f16>(by);
+        check::<bf16>(by);
     }
 }
