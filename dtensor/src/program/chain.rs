@@ -237,7 +237,7 @@ impl Kind {
     fn apply<'b, T: Float>(self, source: impl Fn(usize) -> &'b [T], to: &mut [T]) {
         match self {
             Self::Pointwise(Pointwise::Negate) => {
-                map(source(0), to, |x| T::from_f64(-0.0).minus(x))
+                map(source(0), to, |x| T::from_f64(-0.0).minus(x));
             }
             Self::Pointwise(Pointwise::Relu) => map(source(0), to, |x| match x <= T::default() {
                 true => T::default(),
