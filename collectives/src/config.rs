@@ -195,19 +195,18 @@ impl GroupConfig {
     }
 
     /// Takes over what the environment sets: the [`Timeouts`], the transport in [`Transport::ENV`],
-    /// the carrier in [`DataTransport::ENV`], the budget of connections in
-    /// [`Network::BUDGET_ENV`], who goes on of two in [`TwoMemberPolicy::ENV`], the folder for dumps
-    /// in [`GroupConfig::DUMP_ENV`], the launcher's process id in [`GroupConfig::LAUNCHER_ENV`], how
+    /// the carrier in [`DataTransport::ENV`], the budget of connections in [`Network::BUDGET_ENV`],
+    /// who goes on of two in [`TwoMemberPolicy::ENV`], the folder for dumps in
+    /// [`GroupConfig::DUMP_ENV`], the launcher's process id in [`GroupConfig::LAUNCHER_ENV`], how
     /// often it has started predecessors of this process in [`GroupConfig::RESTARTS_ENV`], how many
-    /// members there may be in [`GroupConfig::WORKERS_ENV`], what program this is in [`GroupConfig::PROGRAM_ENV`], the
-    /// relay in [`GroupConfig::RELAY_ENV`], and of a newcomer where others reach it in
-    /// [`GroupConfig::ADDRESS_ENV`].
+    /// members there may be in [`GroupConfig::WORKERS_ENV`], what program this is in
+    /// [`GroupConfig::PROGRAM_ENV`], the relay in [`GroupConfig::RELAY_ENV`], and of a newcomer
+    /// where others reach it in [`GroupConfig::ADDRESS_ENV`].
     ///
     /// # Errors
     /// [`ConfigError::Setting`], [`ConfigError::TransportName`],
     /// [`ConfigError::DataTransportName`], [`ConfigError::ConnectionBudget`],
-    /// [`ConfigError::TwoMemberPolicyName`],
-    /// [`ConfigError::Launcher`], [`ConfigError::Restarts`],
+    /// [`ConfigError::TwoMemberPolicyName`], [`ConfigError::Launcher`], [`ConfigError::Restarts`],
     /// [`ConfigError::WorkersFormat`], [`ConfigError::Workers`],
     /// [`ConfigError::RelayTokenMalformed`] for a variable that cannot be read;
     /// [`ConfigError::RelayTokenMissing`].
@@ -448,6 +447,23 @@ fn parse(variable: &'static str, value: &str) -> Result<Duration, ConfigError> {
             variable,
             value: value.to_owned(),
         }),
+    }
+}
+
+impl TwoMemberPolicy {
+    /// The environment variable that chooses, the same in all processes: `proven`, `chief` or
+    /// `stop`.
+    pub const ENV: &'static str = "MESHWORK_PAIR";
+
+    /// What [`TwoMemberPolicy::ENV`] chooses; the default where it is not set.
+    ///
+    /// # Errors
+    /// [`ConfigError::TwoMemberPolicyName`] for another word.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        match env::var_os(Self::ENV) {
+            Some(name) => Self::from_name(&name.to_string_lossy()),
+            None => Ok(Self::default()),
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! How many members may go on: the majority rule, and what two members do instead.
 
 use std::collections::BTreeSet;
-use std::env;
 
 use super::MemberId;
 use crate::ConfigError;
@@ -28,22 +27,11 @@ pub enum TwoMemberPolicy {
 }
 
 impl TwoMemberPolicy {
-    /// The environment variable that chooses, the same in all processes: `proven`, `chief` or
-    /// `stop`.
-    pub const ENV: &'static str = "MESHWORK_PAIR";
-
-    /// What [`TwoMemberPolicy::ENV`] chooses; the default where it is not set.
+    /// The one of this name.
     ///
     /// # Errors
     /// [`ConfigError::TwoMemberPolicyName`] for another word.
-    pub fn from_env() -> Result<Self, ConfigError> {
-        match env::var_os(Self::ENV) {
-            Some(name) => Self::from_name(&name.to_string_lossy()),
-            None => Ok(Self::default()),
-        }
-    }
-
-    fn from_name(name: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn from_name(name: &str) -> Result<Self, ConfigError> {
         match name {
             "proven" => Ok(Self::Proven),
             "chief" => Ok(Self::Chief),
