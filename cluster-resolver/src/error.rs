@@ -20,7 +20,6 @@ pub use etcd::{EtcdError, EtcdOperation};
 pub use launcher::LauncherError;
 pub use sagemaker::SageMakerError;
 pub use scheduler::{FluxProblem, SchedulerError};
-pub(crate) use service::is_gone;
 pub use service::{
     AccessProblem, CoordinatorProblem, CredentialsProblem, ServiceError, ServiceErrorKind,
 };

@@ -333,7 +333,7 @@ impl ServiceError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { problem, .. } => *problem != ServiceErrorKind::TooLong,
-            Self::TpuNotReady { state, .. } => !is_gone(state),
+            Self::TpuNotReady { state, .. } => !Self::is_gone(state),
             other => matches!(
                 other,
                 Self::NoRuntime { .. }
@@ -344,14 +344,14 @@ impl ServiceError {
             ),
         }
     }
-}
 
-/// Whether a node or queued resource in this state stays away without somebody doing something.
-pub(crate) fn is_gone(state: &str) -> bool {
-    matches!(
-        state,
-        "TERMINATED" | "PREEMPTED" | "DELETING" | "HIDDEN" | "STOPPED" | "FAILED" | "SUSPENDED"
-    )
+    /// Whether a node or queued resource in this state stays away without somebody doing something.
+    pub(crate) fn is_gone(state: &str) -> bool {
+        matches!(
+            state,
+            "TERMINATED" | "PREEMPTED" | "DELETING" | "HIDDEN" | "STOPPED" | "FAILED" | "SUSPENDED"
+        )
+    }
 }
 
 impl Display for ServiceErrorKind {

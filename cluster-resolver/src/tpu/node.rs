@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::accelerators::{tpu_cores_of_topology, tpu_cores_of_type};
 use crate::address;
-use crate::error::{ServiceError, is_gone};
+use crate::error::ServiceError;
 use crate::explanation::Origin;
 use crate::service::answer::Answer;
 
@@ -148,7 +148,7 @@ impl TpuNode {
     pub fn readiness(&self) -> Readiness {
         match self.state() {
             Some(READY) if self.health() == Some("HEALTHY") => Readiness::Ready,
-            Some(state) if is_gone(state) => Readiness::Never,
+            Some(state) if ServiceError::is_gone(state) => Readiness::Never,
             _ => Readiness::NotYet,
         }
     }
