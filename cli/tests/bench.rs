@@ -126,6 +126,17 @@ fn what_would_have_no_effect_is_refused() {
 }
 
 #[test]
+fn a_word_for_two_ranks_that_is_none_is_named() {
+    let mut command = bench(&["--hosts=127.0.0.1:1,127.0.0.1:2", "--rank=0"]);
+    command.env("MESHWORK_JOB_SECRET", "a".repeat(64));
+    let output = command.env("MESHWORK_PAIR", "Chief").output().unwrap();
+    let told = text(&output.stderr);
+    assert!(!output.status.success(), "{told}");
+    let named = "MESHWORK_PAIR is \"Chief\": it takes proven, chief or stop";
+    assert!(told.contains(named), "{told}");
+}
+
+#[test]
 fn nothing_is_measured_of_a_transfer_that_has_no_other_end() {
     for transport in ["--transport=local", "--transport=shm"] {
         let line = ["send-recv", "-n", "1", transport];
