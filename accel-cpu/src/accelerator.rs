@@ -212,16 +212,10 @@ impl Accelerator for CpuAccelerator {
     }
 
     fn reduce(&self, op: ReduceOp, into: &mut CpuBuffer, from: &CpuBuffer) -> Result<(), Error> {
-        let (left, right) = (into.device(), from.device());
-        if left != right {
-            return Err(Error::DeviceMismatch { left, right });
-        }
+        into.check_device(from.device())?;
         into.check_element(from.element_type())?;
-        let device_threads = &self.site(left)?.device_threads;
-        let (left, right) = (into.len(), from.len());
-        if left != right {
-            return Err(Error::LengthMismatch { left, right });
-        }
+        let device_threads = &self.site(into.device())?.device_threads;
+        into.check_len(from.len())?;
         by_type!(into.element_type(), T, {
             let reduction = Reduction::<T>::new(op)?;
             let work = |into: &mut [T], from: &[T]| reduction.reduce(into, from);

@@ -11,38 +11,38 @@ use ndarray::{ArrayView, ArrayViewMut, Axis, IxDyn, Slice};
 
 use crate::{CpuAccelerator, CpuBuffer};
 
-/// How many elements along an axis are made one after the other, as the host does: among more,
-/// small ones would change nothing in a large sum.
-const BLOCK: usize = 4096;
+/// How many elements along an axis are [folded](Fold::fold) one after the other; results of blocks
+/// are combined in halves. Among more, small ones would change nothing in a large sum.
+///
+/// Public so that what folds on the host by itself, as `meshwork-dtensor` does, has the same
+/// digits.
+pub const FOLD_BLOCK: usize = 4096;
 
 impl Arrange for CpuAccelerator {
     fn cut(&self, from: &CpuBuffer, part: &Region) -> Result<CpuBuffer, Error> {
-        equally_long(from.len(), part.whole_len())?;
+        from.check_len(part.whole_len())?;
         let mut into = self.allocate(from.device(), from.element_type(), part.len())?;
         by_type!(from.element_type(), T, cut::<T>(from, part, &mut into))?;
         Ok(into)
     }
 
     fn paste(&self, from: &CpuBuffer, into: &mut CpuBuffer, part: &Region) -> Result<(), Error> {
-        let (left, right) = (into.device(), from.device());
-        if left != right {
-            return Err(Error::DeviceMismatch { left, right });
-        }
+        into.check_device(from.device())?;
         into.check_element(from.element_type())?;
-        equally_long(from.len(), part.len())?;
-        equally_long(into.len(), part.whole_len())?;
+        from.check_len(part.len())?;
+        into.check_len(part.whole_len())?;
         by_type!(from.element_type(), T, paste::<T>(from, into, part))
     }
 
     fn arrange(&self, from: &CpuBuffer, to: &Arrangement) -> Result<CpuBuffer, Error> {
-        equally_long(from.len(), to.from_len())?;
+        from.check_len(to.from_len())?;
         let mut into = self.allocate(from.device(), from.element_type(), to.len())?;
         by_type!(from.element_type(), T, arrange::<T>(from, to, &mut into))?;
         Ok(into)
     }
 
     fn step(&self, from: &CpuBuffer, by: &StridedSlice) -> Result<CpuBuffer, Error> {
-        equally_long(from.len(), by.whole_len())?;
+        from.check_len(by.whole_len())?;
         self.stepped(from, by)
     }
 
@@ -52,11 +52,8 @@ impl Arrange for CpuAccelerator {
         sizes: [usize; 3],
         indices: &CpuBuffer,
     ) -> Result<CpuBuffer, Error> {
-        let (left, right) = (from.device(), indices.device());
-        if left != right {
-            return Err(Error::DeviceMismatch { left, right });
-        }
-        equally_long(from.len(), count(&sizes)?)?;
+        from.check_device(indices.device())?;
+        from.check_len(count(&sizes)?)?;
         self.taken(from, sizes, indices)
     }
 
@@ -70,20 +67,13 @@ impl Arrange for CpuAccelerator {
     }
 }
 
-/// One element after the other, in their order; of an axis that is longer than a block (4,096), in
+/// One element after the other, in their order; of an axis that is longer than [`FOLD_BLOCK`], in
 /// blocks, whose results are combined in halves. Sums and products of 16-bit floats are made in
 /// `f32`, and each result is rounded once.
 impl Fold for CpuAccelerator {
     fn fold(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
-        let [outer, len, inner] = sizes;
-        let element = from.element_type();
-        if !op.supports(element) || op == ReduceOp::Mean {
-            return Err(Error::UnsupportedOp { op, element });
-        }
-        equally_long(from.len(), count(&sizes)?)?;
-        if len == 0 {
-            return Err(Error::NoSources { op });
-        }
+        self.check_fold(op, sizes, from)?;
+        let ([outer, _, inner], element) = (sizes, from.element_type());
         if is_made_wider(op, element) {
             return self.made_wider(from, |wide| self.fold(op, sizes, wide));
         }
@@ -93,11 +83,8 @@ impl Fold for CpuAccelerator {
     }
 
     fn scan(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
+        self.check_scan(op, sizes, from)?;
         let element = from.element_type();
-        if !op.supports(element) || op == ReduceOp::Mean {
-            return Err(Error::UnsupportedOp { op, element });
-        }
-        equally_long(from.len(), count(&sizes)?)?;
         if is_made_wider(op, element) {
             return self.made_wider(from, |wide| self.scan(op, sizes, wide));
         }
@@ -112,19 +99,12 @@ impl Fold for CpuAccelerator {
         sizes: [usize; 3],
         from: &CpuBuffer,
     ) -> Result<CpuBuffer, Error> {
-        let [outer, len, inner] = sizes;
-        let element = from.element_type();
-        if !op.has_index(element) {
-            return Err(Error::UnsupportedOp { op, element });
-        }
+        self.check_arg_reduce(op, sizes, from)?;
+        let ([outer, _, inner], element) = (sizes, from.element_type());
         let wanted = match op == ReduceOp::Min {
             true => Ordering::Less,
             false => Ordering::Greater,
         };
-        equally_long(from.len(), count(&sizes)?)?;
-        if len == 0 {
-            return Err(Error::NoSources { op });
-        }
         let mut into = self.allocate(from.device(), ElementType::I64, outer * inner)?;
         by_type!(element, T, first_of::<T>(wanted, sizes, from, &mut into))?;
         Ok(into)
@@ -215,7 +195,7 @@ fn fold_rows<T: Element>(
     into: &mut [T],
 ) -> Result<(), Error> {
     let inner = into.len();
-    let blocks = len.div_ceil(BLOCK);
+    let blocks = len.div_ceil(FOLD_BLOCK);
     if blocks <= 1 {
         into.copy_from_slice(&rows[..inner]);
         for at in 1..len {
@@ -223,7 +203,7 @@ fn fold_rows<T: Element>(
         }
         return Ok(());
     }
-    let half = blocks / 2 * BLOCK;
+    let half = blocks / 2 * FOLD_BLOCK;
     let right = &rows[half * inner..];
     fold_rows(reduction, rows, half, into)?;
     let mut other = right[..inner].to_vec();
@@ -277,13 +257,6 @@ fn fill<T: Copy>(into: &mut [T], from: ArrayView<'_, T, IxDyn>) {
     }
 }
 
-fn equally_long(left: usize, right: usize) -> Result<(), Error> {
-    match left == right {
-        true => Ok(()),
-        false => Err(Error::LengthMismatch { left, right }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use meshwork_accel::DeviceId;
@@ -295,10 +268,10 @@ mod tests {
         let cpu = CpuAccelerator::new();
         let (two, three) = (16_781_312.0_f32, 16_785_408.0);
         for (blocks, inner, expected) in [(2, 1, two), (3, 1, three), (2, 3, two)] {
-            let len = blocks * BLOCK;
+            let len = blocks * FOLD_BLOCK;
             let mut values = vec![0.0_f32; len * inner];
             values[..inner].fill(16_777_216.0);
-            values[BLOCK * inner..].fill(1.0);
+            values[FOLD_BLOCK * inner..].fill(1.0);
             let (device, element) = (DeviceId::new(0), ElementType::F32);
             let mut from = cpu.allocate(device, element, values.len()).unwrap();
             cpu.upload(&values, &mut from, 0).unwrap();

@@ -86,10 +86,8 @@ impl CpuAccelerator {
 
 /// Indices that no axis is long enough for stay such.
 fn whole_numbers(indices: &CpuBuffer) -> Result<Vec<i64>, Error> {
+    indices.check_whole_numbers()?;
     let element = indices.element_type();
-    if element.is_float() || element == ElementType::Bool {
-        return Err(Error::UnsupportedElement { element });
-    }
     let mut whole = vec![0_i64; indices.len()];
     by_type!(element, T, convert_slice(indices.all::<T>()?, &mut whole))?;
     Ok(whole)

@@ -23,11 +23,9 @@ impl Elementwise for CpuAccelerator {
     }
 
     fn pairwise(&self, op: Pairwise, into: &mut CpuBuffer, by: &CpuBuffer) -> Result<(), Error> {
-        alike(into, by)?;
-        let (left, right) = (into.len(), by.len());
-        if left != right {
-            return Err(Error::LengthMismatch { left, right });
-        }
+        into.check_device(by.device())?;
+        into.check_element(by.element_type())?;
+        into.check_len(by.len())?;
         match into.element_type() {
             ElementType::F32 => pairwise::<f32>(op, into, by),
             ElementType::F64 => pairwise::<f64>(op, into, by),
@@ -45,17 +43,11 @@ impl Elementwise for CpuAccelerator {
         yes: &CpuBuffer,
         no: &CpuBuffer,
     ) -> Result<CpuBuffer, Error> {
-        alike(yes, no)?;
-        let (left, right) = (yes.device(), condition.device());
-        if left != right {
-            return Err(Error::DeviceMismatch { left, right });
-        }
-        for other in [no, condition] {
-            let (left, right) = (yes.len(), other.len());
-            if left != right {
-                return Err(Error::LengthMismatch { left, right });
-            }
-        }
+        yes.check_device(no.device())?;
+        yes.check_element(no.element_type())?;
+        yes.check_device(condition.device())?;
+        yes.check_len(no.len())?;
+        yes.check_len(condition.len())?;
         self.selected(condition, yes, no)
     }
 }
@@ -68,20 +60,13 @@ impl Matmul for CpuAccelerator {
         right: &CpuBuffer,
         into: &mut CpuBuffer,
     ) -> Result<(), Error> {
-        alike(into, left)?;
-        alike(into, right)?;
-        for (buffer, len) in [
-            (left, shape.left()),
-            (right, shape.right()),
-            (&*into, shape.product()),
-        ] {
-            if buffer.len() != len {
-                return Err(Error::LengthMismatch {
-                    left: buffer.len(),
-                    right: len,
-                });
-            }
-        }
+        into.check_device(left.device())?;
+        into.check_element(left.element_type())?;
+        into.check_device(right.device())?;
+        into.check_element(right.element_type())?;
+        left.check_len(shape.left())?;
+        right.check_len(shape.right())?;
+        into.check_len(shape.product())?;
         match into.element_type() {
             ElementType::F32 => matmul::<f32>(shape, left, right, into),
             ElementType::F64 => matmul::<f64>(shape, left, right, into),
@@ -112,14 +97,6 @@ macro_rules! real {
 }
 
 real!(f32, f64);
-
-fn alike(into: &CpuBuffer, other: &CpuBuffer) -> Result<(), Error> {
-    let (left, right) = (into.device(), other.device());
-    if left != right {
-        return Err(Error::DeviceMismatch { left, right });
-    }
-    into.check_element(other.element_type())
-}
 
 fn pointwise<T: Real>(op: Pointwise, values: &mut CpuBuffer) -> Result<(), Error> {
     let values = values.all_mut::<T>()?;

@@ -70,6 +70,7 @@ mod numa;
 mod product;
 
 pub use accelerator::CpuAccelerator;
+pub use arrange::FOLD_BLOCK;
 pub use buffer::CpuBuffer;
 pub use product::{Factor, product};
 

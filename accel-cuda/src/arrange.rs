@@ -82,15 +82,9 @@ impl Fold for CudaAccelerator {
         sizes: [usize; 3],
         from: &CudaBuffer,
     ) -> Result<CudaBuffer, Error> {
-        let [outer, len, inner] = sizes;
+        self.check_fold(op, sizes, from)?;
+        let [outer, _, inner] = sizes;
         let (logical, element) = (from.logical(), from.element_type());
-        if !op.supports(element) || op == ReduceOp::Mean {
-            return Err(Error::UnsupportedOp { op, element });
-        }
-        from.check_len(count(&sizes)?)?;
-        if len == 0 {
-            return Err(Error::NoSources { op });
-        }
         let into = CudaBuffer::unwritten(logical, element, outer * inner)?;
         let (Some(source), Some(target)) = (from.whole(), into.whole()) else {
             return Ok(into);
@@ -116,11 +110,7 @@ impl Fold for CudaAccelerator {
         sizes: [usize; 3],
         from: &CudaBuffer,
     ) -> Result<CudaBuffer, Error> {
-        let element = from.element_type();
-        if !op.supports(element) || op == ReduceOp::Mean {
-            return Err(Error::UnsupportedOp { op, element });
-        }
-        from.check_len(count(&sizes)?)?;
+        self.check_scan(op, sizes, from)?;
         from.scanned(op, sizes)
     }
 
@@ -130,15 +120,8 @@ impl Fold for CudaAccelerator {
         sizes: [usize; 3],
         from: &CudaBuffer,
     ) -> Result<CudaBuffer, Error> {
-        let element = from.element_type();
-        if !op.has_index(element) {
-            return Err(Error::UnsupportedOp { op, element });
-        }
-        from.check_len(count(&sizes)?)?;
-        match sizes[1] {
-            0 => Err(Error::NoSources { op }),
-            _ => from.arg_reduced(op, sizes),
-        }
+        self.check_arg_reduce(op, sizes, from)?;
+        from.arg_reduced(op, sizes)
     }
 }
 

@@ -165,14 +165,6 @@ impl CudaBuffer {
         Ok(())
     }
 
-    /// Refuses unless it has this many elements.
-    pub(crate) fn check_len(&self, right: usize) -> Result<(), Error> {
-        match self.len {
-            left if left == right => Ok(()),
-            left => Err(Error::LengthMismatch { left, right }),
-        }
-    }
-
     /// The given number of bytes from byte `start` on, `None` if they are out of range.
     pub(crate) fn bytes(&self, start: usize, bytes: usize) -> Option<Part<'_>> {
         self.memory()?.part(start, bytes)

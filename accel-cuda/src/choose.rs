@@ -136,10 +136,7 @@ impl CudaBuffer {
 
     /// Indices that no axis is long enough for stay such.
     fn whole_numbers(&self) -> Result<Self, Error> {
-        let element = self.element_type();
-        if element.is_float() || element == ElementType::Bool {
-            return Err(Error::UnsupportedElement { element });
-        }
+        self.check_whole_numbers()?;
         self.converted(ElementType::I64)
     }
 }

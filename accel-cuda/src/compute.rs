@@ -17,7 +17,7 @@ use crate::sys::memory::Operands;
 /// two of the last places.
 impl Elementwise for CudaAccelerator {
     fn pointwise(&self, op: Pointwise, values: &mut CudaBuffer) -> Result<(), Error> {
-        let element = float(values)?;
+        let element = values.check_float()?;
         let Some(part) = values.whole() else {
             return Ok(());
         };
@@ -28,7 +28,7 @@ impl Elementwise for CudaAccelerator {
     fn pairwise(&self, op: Pairwise, into: &mut CudaBuffer, by: &CudaBuffer) -> Result<(), Error> {
         into.check_alike(by)?;
         into.check_len(by.len())?;
-        let element = float(into)?;
+        let element = into.check_float()?;
         let (Some(to), Some(at)) = (into.whole(), by.whole()) else {
             return Ok(());
         };
@@ -37,7 +37,7 @@ impl Elementwise for CudaAccelerator {
     }
 
     fn scale(&self, values: &mut CudaBuffer, by: f32) -> Result<(), Error> {
-        let element = float(values)?;
+        let element = values.check_float()?;
         let Some(part) = values.whole() else {
             return Ok(());
         };
@@ -78,7 +78,7 @@ impl Matmul for CudaAccelerator {
         left.check_len(shape.left())?;
         right.check_len(shape.right())?;
         into.check_len(shape.product())?;
-        let element = float(into)?;
+        let element = into.check_float()?;
         let Some(target) = into.whole() else {
             return Ok(());
         };
@@ -113,13 +113,5 @@ impl CudaAccelerator {
         }
         let multiplied = logical.module.product(element, shape, operands);
         multiplied.map_err(failed)
-    }
-}
-
-/// The type of a buffer's elements, if those are floats.
-fn float(buffer: &CudaBuffer) -> Result<ElementType, Error> {
-    match buffer.element_type() {
-        element if element.is_float() => Ok(element),
-        element => Err(Error::UnsupportedElement { element }),
     }
 }

@@ -372,28 +372,18 @@ impl Accelerator for PjrtAccelerator {
     }
 
     fn reduce(&self, op: ReduceOp, into: &mut PjrtBuffer, from: &PjrtBuffer) -> Result<(), Error> {
-        let (device, element) = (into.device(), into.element_type());
-        if device != from.device() {
-            let (left, right) = (device, from.device());
-            return Err(Error::DeviceMismatch { left, right });
-        }
+        into.check_device(from.device())?;
         into.check_element(from.element_type())?;
+        let element = into.element_type();
         if !op.supports(element) {
             return Err(Error::UnsupportedOp { op, element });
         }
-        let (left, right) = (into.len(), from.len());
-        if left != right {
-            return Err(Error::LengthMismatch { left, right });
-        }
+        into.check_len(from.len())?;
         let (Some(a), Some(b)) = (into.memory(), from.memory()) else {
             return Ok(());
         };
-        let reduced = self.run(
-            device,
-            Kernel::Reduce(op, into.vector()),
-            &[a, b],
-            into.kept(),
-        )?;
+        let kernel = Kernel::Reduce(op, into.vector());
+        let reduced = self.run(into.device(), kernel, &[a, b], into.kept())?;
         into.set(reduced);
         Ok(())
     }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-/// Attributes of plugins, devices and topologies, by name.
+/// Attributes of plugins and devices, by name.
 pub type Attributes = BTreeMap<String, AttributeValue>;
 
 /// A named value, as options to a plugin and attributes from it have them.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::shape::count;
-use crate::{Accelerator, ElementType, Error, ReduceOp, StridedSlice, extent};
+use crate::{Accelerator, DeviceBuffer, ElementType, Error, ReduceOp, StridedSlice, extent};
 
 /// Rearranges row-major arrays in buffers (slices, transpositions) without regard to the element
 /// type; and gathers elements by the indices in another buffer.
@@ -138,6 +138,57 @@ pub trait Fold: Accelerator {
         let _ = (op, sizes, from);
         let operation = "the index of an extreme";
         Err(Error::Unsupported { operation })
+    }
+
+    /// Refuses arguments of [`fold`](Self::fold), as every backend does first.
+    ///
+    /// # Errors
+    /// [`Error::NoSources`], and those of [`check_scan`](Self::check_scan).
+    fn check_fold(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &Self::Buffer,
+    ) -> Result<(), Error> {
+        self.check_scan(op, sizes, from)?;
+        match sizes[1] {
+            0 => Err(Error::NoSources { op }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses arguments of [`scan`](Self::scan).
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedOp`], [`Error::ShapeTooLarge`], [`Error::LengthMismatch`].
+    fn check_scan(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &Self::Buffer,
+    ) -> Result<(), Error> {
+        let element = from.element_type();
+        if !op.supports(element) || op == ReduceOp::Mean {
+            return Err(Error::UnsupportedOp { op, element });
+        }
+        from.check_len(count(&sizes)?)
+    }
+
+    /// Refuses arguments of [`arg_reduce`](Self::arg_reduce).
+    ///
+    /// # Errors
+    /// Those of [`check_fold`](Self::check_fold).
+    fn check_arg_reduce(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &Self::Buffer,
+    ) -> Result<(), Error> {
+        let element = from.element_type();
+        if !op.has_index(element) {
+            return Err(Error::UnsupportedOp { op, element });
+        }
+        self.check_fold(op, sizes, from)
     }
 }
 

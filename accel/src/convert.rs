@@ -1,5 +1,6 @@
 //! What an element is as one of another type, on all backends.
 
+use crate::device_buffer::equal;
 use crate::{Element, Error};
 
 /// Replaces each element of `into` by the nearest to the same one of `from`.
@@ -20,10 +21,7 @@ use crate::{Element, Error};
 /// # Errors
 /// [`Error::LengthMismatch`].
 pub fn convert_slice<T: Element, U: Element>(from: &[T], into: &mut [U]) -> Result<(), Error> {
-    let (left, right) = (into.len(), from.len());
-    if left != right {
-        return Err(Error::LengthMismatch { left, right });
-    }
+    equal(into.len(), from.len())?;
     for (into, from) in into.iter_mut().zip(from) {
         *into = U::narrow(from.widen());
     }

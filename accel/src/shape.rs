@@ -2,6 +2,7 @@
 //! distinct devices, and fit the other side. Also `count`, the checked product of sizes. Tensor
 //! shapes are in the layout crate.
 
+use crate::device_buffer::equal;
 use crate::{DeviceBuffer, DeviceId, ElementType, Error};
 
 /// The element type and length that all buffers on one side of a collective share: the checks that
@@ -32,10 +33,7 @@ impl BufferShape {
             }
             devices.push(device);
             first.check_element(buffer.element_type())?;
-            let (left, right) = (first.len(), buffer.len());
-            if left != right {
-                return Err(Error::LengthMismatch { left, right });
-            }
+            first.check_len(buffer.len())?;
         }
         Ok(Self {
             element: first.element_type(),
@@ -58,10 +56,7 @@ impl BufferShape {
             });
         }
         for (input, output) in inputs.iter().zip(outputs) {
-            let (left, right) = (output.device(), input.device());
-            if left != right {
-                return Err(Error::DeviceMismatch { left, right });
-            }
+            output.check_device(input.device())?;
         }
         let input = Self::of(inputs.iter().copied())?;
         Ok((input, Self::of(outputs.iter().map(|output| &**output))?))
@@ -96,11 +91,7 @@ impl BufferShape {
                 other: self.element,
             });
         }
-        let (left, right) = (whole.len, self.len.saturating_mul(places));
-        if left == right {
-            return Ok(());
-        }
-        Err(Error::LengthMismatch { left, right })
+        equal(whole.len, self.len.saturating_mul(places))
     }
 }
 
@@ -128,25 +119,10 @@ pub fn count(sizes: &[usize]) -> Result<usize, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    struct Buffer(usize, ElementType, usize);
-
-    impl DeviceBuffer for Buffer {
-        fn device(&self) -> DeviceId {
-            DeviceId::new(self.0)
-        }
-
-        fn element_type(&self) -> ElementType {
-            self.1
-        }
-
-        fn len(&self) -> usize {
-            self.2
-        }
-    }
-
     use ElementType::{F32, I8};
+
+    use super::*;
+    use crate::device_buffer::tests::Buffer;
 
     #[test]
     fn buffers_alike_have_a_shape_and_others_are_told_apart() {

@@ -23,8 +23,9 @@ impl Communicator {
             self.holds(source)?;
             work.target().check_element(source.element_type())?;
         }
-        if is_wide(&work) {
-            return self.queue_wide(work, cancel_check);
+        // What is freed waits for the stream, which only this does with an end.
+        if is_wide(&work) && !self.wide.is_empty() {
+            self.finish(cancel_check)?;
         }
         match work {
             DeviceCollective::AllReduce { op, values } => {
@@ -45,44 +46,50 @@ impl Communicator {
         }
     }
 
-    pub(super) fn queue_all_reduce(
+    fn queue_all_reduce(
         &mut self,
         op: ReduceOp,
         values: &CudaBuffer,
         cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), Error> {
-        let (kind, red_op) = translate(op, values.element_type())?;
-        let Some(part) = values.part(0, values.len()) else {
+        let wide = self.widened(op, values)?;
+        let sums = wide.as_deref().unwrap_or(values);
+        let (kind, red_op) = translate(op, sums.element_type())?;
+        let Some(part) = sums.part(0, sums.len()) else {
             return Ok(());
         };
-        self.put("all-reduce", &[values], cancel_check, |comm| {
+        self.put("all-reduce", &[sums], cancel_check, |comm| {
             comm.all_reduce(part, kind, red_op)
         })?;
-        self.divide(op, values)
+        self.divide(op, sums)?;
+        self.narrow(wide.as_deref(), values)
     }
 
-    pub(super) fn queue_reduce(
+    fn queue_reduce(
         &mut self,
         op: ReduceOp,
         values: &CudaBuffer,
         root: usize,
         cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), Error> {
-        let (kind, red_op) = translate(op, values.element_type())?;
+        let wide = self.widened(op, values)?;
+        let sums = wide.as_deref().unwrap_or(values);
+        let (kind, red_op) = translate(op, sums.element_type())?;
         let to = self.peer(root)?;
-        let Some(part) = values.part(0, values.len()) else {
+        let Some(part) = sums.part(0, sums.len()) else {
             return Ok(());
         };
-        self.put("reduce", &[values], cancel_check, |comm| {
+        self.put("reduce", &[sums], cancel_check, |comm| {
             comm.reduce(part, kind, red_op, to)
         })?;
-        match root == self.rank() {
-            true => self.divide(op, values),
-            false => Ok(()),
+        if root != self.rank() {
+            return Ok(());
         }
+        self.divide(op, sums)?;
+        self.narrow(wide.as_deref(), values)
     }
 
-    pub(super) fn queue_broadcast(
+    fn queue_broadcast(
         &mut self,
         values: &CudaBuffer,
         root: usize,
@@ -97,7 +104,7 @@ impl Communicator {
         })
     }
 
-    pub(super) fn queue_all_gather(
+    fn queue_all_gather(
         &mut self,
         input: &CudaBuffer,
         output: &CudaBuffer,
@@ -113,23 +120,27 @@ impl Communicator {
         })
     }
 
-    pub(super) fn queue_reduce_scatter(
+    fn queue_reduce_scatter(
         &mut self,
         op: ReduceOp,
         input: &CudaBuffer,
         output: &CudaBuffer,
         cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), Error> {
-        let (kind, red_op) = translate(op, output.element_type())?;
-        times(output.len(), self.world(), input.len())?;
-        let parts = (input.part(0, input.len()), output.part(0, output.len()));
+        let (wide_input, wide) = (self.widened(op, input)?, self.widened(op, output)?);
+        let terms = wide_input.as_deref().unwrap_or(input);
+        let sums = wide.as_deref().unwrap_or(output);
+        let (kind, red_op) = translate(op, sums.element_type())?;
+        times(sums.len(), self.world(), terms.len())?;
+        let parts = (terms.part(0, terms.len()), sums.part(0, sums.len()));
         let (Some(from), Some(to)) = parts else {
             return Ok(());
         };
-        self.put("reduce-scatter", &[input, output], cancel_check, |comm| {
+        self.put("reduce-scatter", &[terms, sums], cancel_check, |comm| {
             comm.reduce_scatter(from, to, kind, red_op)
         })?;
-        self.divide(op, output)
+        self.divide(op, sums)?;
+        self.narrow(wide.as_deref(), output)
     }
 
     /// Makes a mean of a sum.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use meshwork_accel::{CancelCheck, DeviceBuffer, DeviceCollective, ElementType, ReduceOp};
+use meshwork_accel::{DeviceBuffer, DeviceCollective, ElementType, ReduceOp};
 
 use super::Communicator;
 use crate::Error;
@@ -25,54 +25,33 @@ pub(super) fn is_wide<B: DeviceBuffer>(work: &DeviceCollective<'_, B>) -> bool {
 }
 
 impl Communicator {
-    /// Puts a mean into the device's stream, as one of `f32`.
-    pub(super) fn queue_wide(
+    /// The elements as those of another type, where the op needs that, kept until all operations
+    /// so far are done: after a failure they may still be worked on until the communicator is
+    /// aborted. Without them this rank would be an operation behind the others, so a device that
+    /// has no memory for them is a failure too.
+    pub(super) fn widened(
         &mut self,
-        work: DeviceCollective<'_, CudaBuffer>,
-        cancel_check: &mut CancelCheck<'_>,
-    ) -> Result<(), Error> {
-        // What is freed waits for the stream, which only this does with an end.
-        if !self.wide.is_empty() {
-            self.finish(cancel_check)?;
+        op: ReduceOp,
+        values: &CudaBuffer,
+    ) -> Result<Option<Arc<CudaBuffer>>, Error> {
+        let element = given(op, values.element_type());
+        if element == values.element_type() {
+            return Ok(None);
         }
-        match work {
-            DeviceCollective::AllReduce { op, values } => {
-                let sums = self.widened(values)?;
-                self.queue_all_reduce(op, &sums, cancel_check)?;
-                self.narrow(&sums, values)
-            }
-            DeviceCollective::Reduce { op, values, root } => {
-                let sums = self.widened(values)?;
-                self.queue_reduce(op, &sums, root, cancel_check)?;
-                match root == self.rank() {
-                    true => self.narrow(&sums, values),
-                    false => Ok(()),
-                }
-            }
-            DeviceCollective::ReduceScatter { op, input, output } => {
-                let (terms, sums) = (self.widened(input)?, self.widened(output)?);
-                self.queue_reduce_scatter(op, &terms, &sums, cancel_check)?;
-                self.narrow(&sums, output)
-            }
-            DeviceCollective::Broadcast { values, root } => {
-                self.queue_broadcast(values, root, cancel_check)
-            }
-            DeviceCollective::AllGather { input, output } => {
-                self.queue_all_gather(input, output, cancel_check)
-            }
-        }
-    }
-
-    /// The elements as `f32`, kept until all operations so far are done: after a failure they may
-    /// still be worked on until the communicator is aborted. Without them this rank would be an
-    /// operation behind the others, so a device that has no memory for them is a failure too.
-    fn widened(&mut self, values: &CudaBuffer) -> Result<Arc<CudaBuffer>, Error> {
-        let wide = self.guarded(|_| Ok(Arc::new(values.converted(ElementType::F32)?)))?;
+        let wide = self.guarded(|_| Ok(Arc::new(values.converted(element)?)))?;
         self.wide.push(wide.clone());
-        Ok(wide)
+        Ok(Some(wide))
     }
 
-    fn narrow(&mut self, from: &CudaBuffer, into: &CudaBuffer) -> Result<(), Error> {
+    /// Puts what was made of widened elements where it belongs, if they were widened.
+    pub(super) fn narrow(
+        &mut self,
+        from: Option<&CudaBuffer>,
+        into: &CudaBuffer,
+    ) -> Result<(), Error> {
+        let Some(from) = from else {
+            return Ok(());
+        };
         let types = [from.element_type(), into.element_type()];
         let (Some(source), Some(target)) = (from.whole(), into.whole()) else {
             return Ok(());

@@ -7,14 +7,13 @@ use meshwork_accel::{
     Region, StridedSlice, count,
 };
 
-use super::compute::{alike, equally_long};
 use super::{PjrtAccelerator, PjrtBuffer};
 use crate::Buffer;
 use crate::stablehlo::{Kernel, MOST_AXES, Vector};
 
 impl Arrange for PjrtAccelerator {
     fn cut(&self, from: &PjrtBuffer, part: &Region) -> Result<PjrtBuffer, Error> {
-        equally_long(from.len(), part.whole_len())?;
+        from.check_len(part.whole_len())?;
         few(part.whole().len())?;
         self.made(from, part.len(), |element| {
             Kernel::Cut(part.clone(), element)
@@ -22,9 +21,10 @@ impl Arrange for PjrtAccelerator {
     }
 
     fn paste(&self, from: &PjrtBuffer, into: &mut PjrtBuffer, part: &Region) -> Result<(), Error> {
-        alike(into, from)?;
-        equally_long(from.len(), part.len())?;
-        equally_long(into.len(), part.whole_len())?;
+        into.check_device(from.device())?;
+        into.check_element(from.element_type())?;
+        from.check_len(part.len())?;
+        into.check_len(part.whole_len())?;
         few(part.whole().len())?;
         let (Some(by), Some(whole)) = (from.memory(), into.memory()) else {
             return Ok(());
@@ -36,7 +36,7 @@ impl Arrange for PjrtAccelerator {
     }
 
     fn arrange(&self, from: &PjrtBuffer, to: &Arrangement) -> Result<PjrtBuffer, Error> {
-        equally_long(from.len(), to.from_len())?;
+        from.check_len(to.from_len())?;
         few(to.to().len())?;
         self.made(from, to.len(), |element| {
             Kernel::Arrange(to.clone(), element)
@@ -44,7 +44,7 @@ impl Arrange for PjrtAccelerator {
     }
 
     fn step(&self, from: &PjrtBuffer, by: &StridedSlice) -> Result<PjrtBuffer, Error> {
-        equally_long(from.len(), by.whole_len())?;
+        from.check_len(by.whole_len())?;
         few(by.whole().len())?;
         self.made(from, by.len(), |element| Kernel::Step(by.clone(), element))
     }
@@ -55,20 +55,17 @@ impl Arrange for PjrtAccelerator {
         sizes: [usize; 3],
         indices: &PjrtBuffer,
     ) -> Result<PjrtBuffer, Error> {
-        let (left, right) = (from.device(), indices.device());
-        if left != right {
-            return Err(Error::DeviceMismatch { left, right });
-        }
-        equally_long(from.len(), count(&sizes)?)?;
-        whole_numbers(indices)?;
+        from.check_device(indices.device())?;
+        from.check_len(count(&sizes)?)?;
+        indices.check_whole_numbers()?;
         let [outer, _, inner] = sizes;
         let len = count(&[outer, indices.len(), inner])?;
-        let element = from.element_type();
+        let (device, element) = (from.device(), from.element_type());
         if from.is_empty() {
-            return self.allocate(left, element, len);
+            return self.allocate(device, element, len);
         }
         let kernel = Kernel::Take(sizes, element, indices.vector());
-        self.computed(left, Vector { element, len }, kernel, &[from, indices])
+        self.computed(device, Vector { element, len }, kernel, &[from, indices])
     }
 
     fn one_hot(
@@ -81,7 +78,7 @@ impl Arrange for PjrtAccelerator {
         if end < start {
             return Err(Error::ReversedRange { start, end });
         }
-        whole_numbers(indices)?;
+        indices.check_whole_numbers()?;
         let len = count(&[indices.len(), classes.len()])?;
         let kernel = Kernel::OneHot(indices.vector(), classes, element);
         self.computed(
@@ -101,12 +98,8 @@ impl Fold for PjrtAccelerator {
         sizes: [usize; 3],
         from: &PjrtBuffer,
     ) -> Result<PjrtBuffer, Error> {
-        let [outer, len, inner] = sizes;
-        folded_by(op, from.element_type())?;
-        equally_long(from.len(), count(&sizes)?)?;
-        if len == 0 {
-            return Err(Error::NoSources { op });
-        }
+        self.check_fold(op, sizes, from)?;
+        let [outer, _, inner] = sizes;
         self.made(from, outer * inner, |element| {
             Kernel::Fold(op, sizes, element)
         })
@@ -118,8 +111,7 @@ impl Fold for PjrtAccelerator {
         sizes: [usize; 3],
         from: &PjrtBuffer,
     ) -> Result<PjrtBuffer, Error> {
-        folded_by(op, from.element_type())?;
-        equally_long(from.len(), count(&sizes)?)?;
+        self.check_scan(op, sizes, from)?;
         self.made(from, from.len(), |element| Kernel::Scan(op, sizes, element))
     }
 
@@ -129,20 +121,13 @@ impl Fold for PjrtAccelerator {
         sizes: [usize; 3],
         from: &PjrtBuffer,
     ) -> Result<PjrtBuffer, Error> {
-        let [outer, len, inner] = sizes;
-        let element = from.element_type();
-        if !op.has_index(element) {
-            return Err(Error::UnsupportedOp { op, element });
-        }
-        equally_long(from.len(), count(&sizes)?)?;
-        if len == 0 {
-            return Err(Error::NoSources { op });
-        }
+        self.check_arg_reduce(op, sizes, from)?;
+        let [outer, _, inner] = sizes;
         let indices = Vector {
             element: ElementType::I64,
             len: outer * inner,
         };
-        let kernel = Kernel::ArgReduce(op, sizes, element);
+        let kernel = Kernel::ArgReduce(op, sizes, from.element_type());
         self.computed(from.device(), indices, kernel, &[from])
     }
 }
@@ -178,25 +163,6 @@ impl PjrtAccelerator {
             made.set(self.run(device, kernel, &memories, &[])?);
         }
         Ok(made)
-    }
-}
-
-fn folded_by(op: ReduceOp, element: ElementType) -> Result<(), Error> {
-    let is_folded_by = matches!(
-        op,
-        ReduceOp::Sum | ReduceOp::Product | ReduceOp::Min | ReduceOp::Max
-    );
-    match is_folded_by && op.supports(element) {
-        true => Ok(()),
-        false => Err(Error::UnsupportedOp { op, element }),
-    }
-}
-
-fn whole_numbers(indices: &PjrtBuffer) -> Result<(), Error> {
-    let element = indices.element_type();
-    match element.is_float() || element == ElementType::Bool {
-        true => Err(Error::UnsupportedElement { element }),
-        false => Ok(()),
     }
 }
 

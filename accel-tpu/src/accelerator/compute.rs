@@ -16,7 +16,7 @@ use crate::stablehlo::{Kernel, Vector};
 /// be taken for zero. Exponentials and logarithms are right but for a few of the last places.
 impl Elementwise for PjrtAccelerator {
     fn pointwise(&self, op: Pointwise, values: &mut PjrtBuffer) -> Result<(), Error> {
-        float(values.element_type())?;
+        values.check_float()?;
         let Some(memory) = values.memory() else {
             return Ok(());
         };
@@ -27,9 +27,10 @@ impl Elementwise for PjrtAccelerator {
     }
 
     fn pairwise(&self, op: Pairwise, into: &mut PjrtBuffer, by: &PjrtBuffer) -> Result<(), Error> {
-        alike(into, by)?;
-        equally_long(into.len(), by.len())?;
-        float(into.element_type())?;
+        into.check_device(by.device())?;
+        into.check_element(by.element_type())?;
+        into.check_len(by.len())?;
+        into.check_float()?;
         let (Some(left), Some(right)) = (into.memory(), by.memory()) else {
             return Ok(());
         };
@@ -57,15 +58,13 @@ impl Elementwise for PjrtAccelerator {
         yes: &PjrtBuffer,
         no: &PjrtBuffer,
     ) -> Result<PjrtBuffer, Error> {
-        alike(yes, no)?;
-        let (left, right) = (yes.device(), condition.device());
-        if left != right {
-            return Err(Error::DeviceMismatch { left, right });
-        }
-        equally_long(yes.len(), no.len())?;
-        equally_long(yes.len(), condition.len())?;
+        yes.check_device(no.device())?;
+        yes.check_element(no.element_type())?;
+        yes.check_device(condition.device())?;
+        yes.check_len(no.len())?;
+        yes.check_len(condition.len())?;
         let kernel = Kernel::Select(yes.vector(), condition.element_type());
-        self.computed(left, yes.vector(), kernel, &[condition, yes, no])
+        self.computed(yes.device(), yes.vector(), kernel, &[condition, yes, no])
     }
 }
 
@@ -79,13 +78,14 @@ impl Matmul for PjrtAccelerator {
         right: &PjrtBuffer,
         into: &mut PjrtBuffer,
     ) -> Result<(), Error> {
-        alike(into, left)?;
-        alike(into, right)?;
-        equally_long(left.len(), shape.left())?;
-        equally_long(right.len(), shape.right())?;
-        equally_long(into.len(), shape.product())?;
-        let (device, element) = (into.device(), into.element_type());
-        float(element)?;
+        into.check_device(left.device())?;
+        into.check_element(left.element_type())?;
+        into.check_device(right.device())?;
+        into.check_element(right.element_type())?;
+        left.check_len(shape.left())?;
+        right.check_len(shape.right())?;
+        into.check_len(shape.product())?;
+        let (device, element) = (into.device(), into.check_float()?);
         if into.is_empty() {
             return Ok(());
         }
@@ -101,27 +101,5 @@ impl Matmul for PjrtAccelerator {
         };
         into.set(product);
         Ok(())
-    }
-}
-
-pub(super) fn alike(into: &PjrtBuffer, other: &PjrtBuffer) -> Result<(), Error> {
-    let (left, right) = (into.device(), other.device());
-    if left != right {
-        return Err(Error::DeviceMismatch { left, right });
-    }
-    into.check_element(other.element_type())
-}
-
-pub(super) fn equally_long(left: usize, right: usize) -> Result<(), Error> {
-    match left == right {
-        true => Ok(()),
-        false => Err(Error::LengthMismatch { left, right }),
-    }
-}
-
-fn float(element: ElementType) -> Result<(), Error> {
-    match element.is_float() {
-        true => Ok(()),
-        false => Err(Error::UnsupportedElement { element }),
     }
 }

@@ -227,13 +227,15 @@ pub(super) fn neutral(op: ReduceOp, element: ElementType) -> Option<&'static str
         (ReduceOp::Max, E::F32) => "0xFF800000",
         (ReduceOp::Min, E::F64) => "0x7FF0000000000000",
         (ReduceOp::Max, E::F64) => "0xFFF0000000000000",
-        (ReduceOp::Min, E::Bool) => "true",
-        (ReduceOp::Max, E::Bool) => "false",
-        (ReduceOp::Max, E::U8 | E::U16 | E::U32 | E::U64) => "0",
-        (ReduceOp::Min, E::U8) => "255",
-        (ReduceOp::Min, E::U16) => "65535",
-        (ReduceOp::Min, E::U32) => "4294967295",
-        (ReduceOp::Min, E::U64) => "18446744073709551615",
+        (ReduceOp::Min | ReduceOp::And, E::Bool) => "true",
+        (ReduceOp::Max | ReduceOp::Or | ReduceOp::Xor, E::Bool) => "false",
+        (ReduceOp::Max | ReduceOp::Or | ReduceOp::Xor, E::U8 | E::U16 | E::U32 | E::U64) => "0",
+        (ReduceOp::Min | ReduceOp::And, E::U8) => "255",
+        (ReduceOp::Min | ReduceOp::And, E::U16) => "65535",
+        (ReduceOp::Min | ReduceOp::And, E::U32) => "4294967295",
+        (ReduceOp::Min | ReduceOp::And, E::U64) => "18446744073709551615",
+        (ReduceOp::And, E::I8 | E::I16 | E::I32 | E::I64) => "-1",
+        (ReduceOp::Or | ReduceOp::Xor, E::I8 | E::I16 | E::I32 | E::I64) => "0",
         (ReduceOp::Min, E::I8) => "127",
         (ReduceOp::Max, E::I8) => "-128",
         (ReduceOp::Min, E::I16) => "32767",
@@ -251,19 +253,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_fold_for_exactly_the_ops_that_elements_have() {
-        for op in [
-            ReduceOp::Sum,
-            ReduceOp::Product,
-            ReduceOp::Min,
-            ReduceOp::Max,
-        ] {
+    fn there_are_folds_and_scans_for_exactly_the_ops_that_elements_have_but_means() {
+        for op in ReduceOp::ALL {
             for element in ElementType::ALL {
-                let program = fold(op, [2, 3, 4], element);
-                assert_eq!(program.is_some(), op.supports(element), "{op} of {element}");
+                let is_known = op.supports(element) && op != ReduceOp::Mean;
+                for program in [fold, scan] {
+                    let program = program(op, [2, 3, 4], element);
+                    assert_eq!(program.is_some(), is_known, "{op} of {element}");
+                }
             }
         }
-        assert!(fold(ReduceOp::Mean, [2, 3, 4], ElementType::F32).is_none());
+    }
+
+    #[test]
+    fn folds_of_bits_begin_with_what_changes_none() {
+        use ElementType::{Bool, I8, I64, U8, U64};
+        for (op, element, first) in [
+            (ReduceOp::And, Bool, "dense<true> : tensor<i1>"),
+            (ReduceOp::And, I8, "dense<-1> : tensor<i8>"),
+            (ReduceOp::And, U8, "dense<255> : tensor<ui8>"),
+            (ReduceOp::Or, Bool, "dense<false> : tensor<i1>"),
+            (ReduceOp::Or, I64, "dense<0> : tensor<i64>"),
+            (ReduceOp::Xor, U64, "dense<0> : tensor<ui64>"),
+        ] {
+            let program = fold(op, [2, 3, 4], element).unwrap();
+            assert!(program.contains(first), "{program}");
+            let body = format!("%r = \"stablehlo.{op}\"(%a, %b)");
+            assert!(program.contains(&body), "{program}");
+        }
     }
 
     #[test]

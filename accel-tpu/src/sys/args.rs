@@ -81,7 +81,6 @@ functions! {
     PJRT_Device_LocalHardwareId(PJRT_Device_LocalHardwareId_Args, PJRT_Device_LocalHardwareId_Args_STRUCT_SIZE);
     PJRT_Device_MemoryStats(PJRT_Device_MemoryStats_Args, PJRT_Device_MemoryStats_Args_STRUCT_SIZE);
     PJRT_Executable_Destroy(PJRT_Executable_Destroy_Args, PJRT_Executable_Destroy_Args_STRUCT_SIZE);
-    PJRT_Executable_Name(PJRT_Executable_Name_Args, PJRT_Executable_Name_Args_STRUCT_SIZE);
     PJRT_Executable_NumReplicas(PJRT_Executable_NumReplicas_Args, PJRT_Executable_NumReplicas_Args_STRUCT_SIZE);
     PJRT_Executable_NumPartitions(PJRT_Executable_NumPartitions_Args, PJRT_Executable_NumPartitions_Args_STRUCT_SIZE);
     PJRT_Executable_NumOutputs(PJRT_Executable_NumOutputs_Args, PJRT_Executable_NumOutputs_Args_STRUCT_SIZE);
@@ -104,6 +103,5 @@ functions! {
     PJRT_TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_Args, PJRT_TopologyDescription_PlatformName_Args_STRUCT_SIZE);
     PJRT_TopologyDescription_PlatformVersion(PJRT_TopologyDescription_PlatformVersion_Args, PJRT_TopologyDescription_PlatformVersion_Args_STRUCT_SIZE);
     PJRT_TopologyDescription_GetDeviceDescriptions(PJRT_TopologyDescription_GetDeviceDescriptions_Args, PJRT_TopologyDescription_GetDeviceDescriptions_Args_STRUCT_SIZE);
-    PJRT_TopologyDescription_Attributes(PJRT_TopologyDescription_Attributes_Args, PJRT_TopologyDescription_Attributes_Args_STRUCT_SIZE);
     PJRT_Compile(PJRT_Compile_Args, PJRT_Compile_Args_STRUCT_SIZE);
 }

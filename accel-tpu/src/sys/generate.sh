@@ -12,10 +12,10 @@ Event_(Destroy|IsReady|Error|Await|OnReady)
 Client_(Create|Destroy|PlatformName|PlatformVersion|ProcessIndex|AddressableDevices|Compile|BufferFromHostBuffer|TopologyDescription)
 DeviceDescription_(Id|ProcessIndex|Attributes|Kind|ToString)
 Device_(GetDescription|LocalHardwareId|MemoryStats)
-Executable_(Destroy|Name|NumReplicas|NumPartitions|NumOutputs|OptimizedProgram|Serialize|DeserializeAndLoad|GetCompiledMemoryStats)
+Executable_(Destroy|NumReplicas|NumPartitions|NumOutputs|OptimizedProgram|Serialize|DeserializeAndLoad|GetCompiledMemoryStats)
 LoadedExecutable_(Destroy|GetExecutable|AddressableDevices|Execute)
 Buffer_(Destroy|ElementType|Dimensions|CopyToDevice|ToHostBuffer|ReadyEvent)
-TopologyDescription_(Create|Destroy|PlatformName|PlatformVersion|GetDeviceDescriptions|Attributes)
+TopologyDescription_(Create|Destroy|PlatformName|PlatformVersion|GetDeviceDescriptions)
 Compile'
 used="^PJRT_($(tr '\n' '|' <<<"$used" | sed 's/|$//'))\$"
 

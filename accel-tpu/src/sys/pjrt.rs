@@ -19,6 +19,7 @@ pub type PJRT_Memory_Kind = Unused;
 pub type PJRT_Memory_DebugString = Unused;
 pub type PJRT_Memory_ToString = Unused;
 pub type PJRT_Memory_AddressableByDevices = Unused;
+pub type PJRT_Executable_Name = Unused;
 pub type PJRT_Executable_SizeOfGeneratedCodeInBytes = Unused;
 pub type PJRT_Executable_GetCostAnalysis = Unused;
 pub type PJRT_Executable_OutputMemoryKinds = Unused;
@@ -44,6 +45,7 @@ pub type PJRT_CopyToDeviceStream_TotalBytes = Unused;
 pub type PJRT_CopyToDeviceStream_GranuleSize = Unused;
 pub type PJRT_CopyToDeviceStream_CurrentBytes = Unused;
 pub type PJRT_TopologyDescription_Serialize = Unused;
+pub type PJRT_TopologyDescription_Attributes = Unused;
 pub type PJRT_Executable_OutputElementTypes = Unused;
 pub type PJRT_Executable_OutputDimensions = Unused;
 pub type PJRT_Buffer_CopyToMemory = Unused;
@@ -800,19 +802,6 @@ pub struct PJRT_DeviceAssignmentSerialized {
 }
 #[repr(C)]
 #[derive(Copy, Clone)]
-pub struct PJRT_Executable_Name_Args {
-    pub struct_size: usize,
-    pub extension_start: *mut PJRT_Extension_Base,
-    pub executable: *mut PJRT_Executable,
-    pub executable_name: *const ::core::ffi::c_char,
-    pub executable_name_size: usize,
-}
-pub const PJRT_Executable_Name_Args_STRUCT_SIZE: usize = 40;
-pub type PJRT_Executable_Name = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_Executable_Name_Args) -> *mut PJRT_Error,
->;
-#[repr(C)]
-#[derive(Copy, Clone)]
 pub struct PJRT_Executable_NumReplicas_Args {
     pub struct_size: usize,
     pub extension_start: *mut PJRT_Extension_Base,
@@ -1163,19 +1152,6 @@ pub type PJRT_TopologyDescription_GetDeviceDescriptions = ::core::option::Option
 pub struct PJRT_SerializedTopology {
     _unused: [u8; 0],
 }
-#[repr(C)]
-#[derive(Copy, Clone)]
-pub struct PJRT_TopologyDescription_Attributes_Args {
-    pub struct_size: usize,
-    pub extension_start: *mut PJRT_Extension_Base,
-    pub topology: *mut PJRT_TopologyDescription,
-    pub attributes: *const PJRT_NamedValue,
-    pub num_attributes: usize,
-}
-pub const PJRT_TopologyDescription_Attributes_Args_STRUCT_SIZE: usize = 40;
-pub type PJRT_TopologyDescription_Attributes = ::core::option::Option<
-    unsafe extern "C" fn(args: *mut PJRT_TopologyDescription_Attributes_Args) -> *mut PJRT_Error,
->;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct PJRT_Compile_Args {

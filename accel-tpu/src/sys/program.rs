@@ -55,21 +55,6 @@ impl PjrtProgram {
         unsafe { Handle::take(plugin, function, raw) }.map(Self)
     }
 
-    /// The name of the module.
-    ///
-    /// # Errors
-    /// [`Error::Plugin`].
-    pub fn name(&self) -> Result<String, Error> {
-        let mut args = PJRT_Executable_Name_Args {
-            executable: self.0.raw(),
-            ..Args::new()
-        };
-        // SAFETY: the program is alive.
-        unsafe { self.0.plugin().call(&mut args) }?;
-        // SAFETY: the text lives as long as the program.
-        Ok(unsafe { read::text(args.executable_name, args.executable_name_size) })
-    }
-
     /// How many copies of it run at once, each with arguments of its own.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use super::handle::Handle;
 use super::pjrt::*;
 use super::program::PjrtProgram;
 use super::read;
-use crate::{AttributeValue, Attributes, CompileOptions, DeviceInfo, Error};
+use crate::{AttributeValue, CompileOptions, DeviceInfo, Error};
 
 /// Devices that programs can be compiled for, whether they are there or not.
 #[derive(Debug)]
@@ -94,21 +94,6 @@ impl Topology {
         unsafe { self.plugin().call(&mut args) }?;
         // SAFETY: the text lives as long as the topology.
         Ok(unsafe { read::text(args.platform_version, args.platform_version_size) })
-    }
-
-    /// Further attributes that the plugin gives the topology.
-    ///
-    /// # Errors
-    /// [`Error::Plugin`].
-    pub fn attributes(&self) -> Result<Attributes, Error> {
-        let mut args = PJRT_TopologyDescription_Attributes_Args {
-            topology: self.raw.0,
-            ..Args::new()
-        };
-        // SAFETY: the topology is alive.
-        unsafe { self.plugin().call(&mut args) }?;
-        // SAFETY: the values live as long as the topology.
-        Ok(unsafe { read::attributes(args.attributes, args.num_attributes) })
     }
 
     /// Compiles a program of StableHLO, as text or as MLIR bytecode, for these devices.

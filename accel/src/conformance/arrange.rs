@@ -1,9 +1,9 @@
 //! Boxes and axes of values, and values made one along an axis, against loops over indices.
 
 use super::bench::Bench;
-use super::values::{Sample, same, samples};
+use super::values::{Sample, reduction_along, same, samples, terms};
 use super::violation::{Found, UNCOUNTED, Violation, refused, refused_uncounted};
-use crate::{Arrange, Arrangement, Error, Fold, ReduceOp, Reduction, Region};
+use crate::{Arrange, Arrangement, Error, Fold, ReduceOp, Region};
 
 pub(super) fn arrange<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
     let case = || bench.case::<T>(24);
@@ -16,12 +16,7 @@ pub(super) fn arrange<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), 
 }
 
 pub(super) fn fold<A: Fold, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
-    for op in [
-        ReduceOp::Sum,
-        ReduceOp::Product,
-        ReduceOp::Min,
-        ReduceOp::Max,
-    ] {
+    for op in ReduceOp::ALL {
         let case = format!("{op}, {}", bench.case::<T>(30));
         folds::<A, T>(bench, op)
             .map_err(|found| found.of("elements along an axis are made one", case))?;
@@ -145,9 +140,8 @@ fn refusals<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {
     refused(accelerator.paste(&three, &mut four, &region), &lengths)
 }
 
-/// Of numbers whose sums and products are exact in any order.
 fn folds<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result<(), Found> {
-    let reduction = match Reduction::<T>::new(op) {
+    let reduction = match reduction_along::<T>(op) {
         Ok(reduction) => reduction,
         Err(unsupported) => {
             let buffer = bench.with(&[T::default()])?;
@@ -157,11 +151,7 @@ fn folds<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result<(), Fo
     };
     for sizes in [[1, 1, 1], [2, 5, 3], [6, 5, 1], [1, 30, 1], [0, 5, 3]] {
         let [outer, len, inner] = sizes;
-        let one_or_none = |at: usize| match at * 7 % 5 {
-            0 | 1 => T::ONE,
-            _ => T::default(),
-        };
-        let values: Vec<T> = (0..outer * len * inner).map(one_or_none).collect();
+        let values = terms::<T>(op, outer * len * inner);
         let mut expected: Vec<T> = Vec::new();
         for at in 0..outer * inner {
             let term = |along: usize| values[(at / inner * len + along) * inner + at % inner];
@@ -176,6 +166,10 @@ fn folds<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result<(), Fo
         same(&bench.read::<T>(&folded)?, &expected)?;
         bench.holds(&buffer, &values)?;
     }
+    let four = bench.with(&terms::<T>(op, 4))?;
+    let folded = bench.accelerator.fold(op, [2, 3, 1], &four);
+    let (left, right) = (4, 6);
+    refused(folded.map(drop), &Error::LengthMismatch { left, right })?;
     let none = bench.with::<T>(&[])?;
     let folded = bench.accelerator.fold(op, [2, 0, 3], &none);
     refused(folded.map(drop), &Error::NoSources { op })?;

@@ -3,11 +3,11 @@
 use std::num::NonZeroIsize;
 
 use super::bench::Bench;
-use super::values::{Sample, samples};
+use super::values::{Sample, reduction_along, samples, terms};
 use super::violation::{Found, UNCOUNTED, Violation, refused, refused_uncounted};
 use crate::{
-    Arrange, Element, ElementType, Elementwise, Error, Fold, ReduceOp, Reduction, StridedRange,
-    StridedSlice, convert_slice,
+    Arrange, Element, ElementType, Elementwise, Error, Fold, ReduceOp, StridedRange, StridedSlice,
+    convert_slice,
 };
 
 pub(super) fn by_places<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
@@ -29,12 +29,7 @@ pub(super) fn by_conditions<A: Elementwise, T: Sample>(
 }
 
 pub(super) fn scan<A: Fold, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
-    for op in [
-        ReduceOp::Sum,
-        ReduceOp::Product,
-        ReduceOp::Min,
-        ReduceOp::Max,
-    ] {
+    for op in ReduceOp::ALL {
         let case = format!("{op}, {}", bench.case::<T>(30));
         scans::<A, T>(bench, op)
             .map_err(|found| found.of("each element meets all before it", case))?;
@@ -184,9 +179,8 @@ fn selects<A: Elementwise, T: Sample, C: Sample>(bench: Bench<'_, A>) -> Result<
     refused(short.map(drop), &lengths)
 }
 
-/// Of numbers whose sums and products are exact in any order.
 fn scans<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result<(), Found> {
-    let reduction = match Reduction::<T>::new(op) {
+    let reduction = match reduction_along::<T>(op) {
         Ok(reduction) => reduction,
         Err(unsupported) => {
             let buffer = bench.with(&[T::default()])?;
@@ -203,11 +197,7 @@ fn scans<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result<(), Fo
         [0, many, others],
     ] {
         let [outer, len, inner] = sizes;
-        let one_or_none = |at: usize| match at * 7 % 5 {
-            0..=2 => T::ONE,
-            _ => T::default(),
-        };
-        let values: Vec<T> = (0..outer * len * inner).map(one_or_none).collect();
+        let values = terms::<T>(op, outer * len * inner);
         let mut expected = values.clone();
         for at in 0..expected.len() {
             if at / inner % len > 0 {
@@ -219,6 +209,10 @@ fn scans<A: Fold, T: Sample>(bench: Bench<'_, A>, op: ReduceOp) -> Result<(), Fo
         bench.holds(&bench.accelerator.scan(op, sizes, &buffer)?, &expected)?;
         bench.holds(&buffer, &values)?;
     }
+    let four = bench.with(&terms::<T>(op, 4))?;
+    let scanned = bench.accelerator.scan(op, [2, 3, 1], &four);
+    let (left, right) = (4, 6);
+    refused(scanned.map(drop), &Error::LengthMismatch { left, right })?;
     let none = bench.with::<T>(&[])?;
     refused_uncounted(bench.accelerator.scan(op, UNCOUNTED, &none))?;
     large_totals::<A, T>(bench, op)

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use super::violation::Found;
-use crate::Element;
+use crate::{Element, Error, ReduceOp, Reduction};
 
 /// An element type with values to try.
 pub(super) trait Sample: Element {
@@ -21,6 +21,25 @@ pub(super) trait Sample: Element {
 pub(super) fn samples<T: Sample>(seed: u64, len: usize) -> Vec<T> {
     let first = seed << 32;
     (first..).take(len).map(T::sample).collect()
+}
+
+/// What makes elements along an axis one: not a mean, as backends do not know what to divide by.
+pub(super) fn reduction_along<T: Sample>(op: ReduceOp) -> Result<Reduction<T>, Error> {
+    let element = T::TYPE;
+    match op {
+        ReduceOp::Mean => Err(Error::UnsupportedOp { op, element }),
+        _ => Reduction::new(op),
+    }
+}
+
+/// `len` numbers whose sums and products are exact in any order; any at all for ops of bits.
+pub(super) fn terms<T: Sample>(op: ReduceOp, len: usize) -> Vec<T> {
+    let term = |at: usize| match (op, at * 7 % 5) {
+        (ReduceOp::And | ReduceOp::Or | ReduceOp::Xor, _) => T::sample(at as u64),
+        (_, 0..=2) => T::ONE,
+        _ => T::default(),
+    };
+    (0..len).map(term).collect()
 }
 
 /// That all elements have the same bits.

@@ -2,6 +2,7 @@
 //! no such op.
 
 use super::{GraphOp, Groups, PerDevice, Vector};
+use crate::device_buffer::equal;
 use crate::shape::count;
 use crate::{DeviceId, ElementType, Error, ReduceOp, WindowRange};
 
@@ -194,13 +195,6 @@ fn constant(element: ElementType, bytes: &PerDevice<Vec<u8>>) -> Result<Vector, 
     }
     let len = divided(held, element.size())?;
     Ok(Vector { element, len })
-}
-
-fn equal(left: usize, right: usize) -> Result<(), Error> {
-    match left == right {
-        true => Ok(()),
-        false => Err(Error::LengthMismatch { left, right }),
-    }
 }
 
 fn long(vector: Vector, len: usize) -> Result<Vector, Error> {
