@@ -153,11 +153,12 @@ where
     #[track_caller]
     pub fn call(&mut self, variables: &mut S, inputs: &I) -> Result<O, Error> {
         let Shown { values, lengths } = variables::shown(variables);
+        let own = values.len();
         let values = values.into_iter().map(|value| value.0);
         let given: Vec<AnyTensor> = values.chain(listed(inputs)).collect();
         if given.iter().any(|tensor| tensor.trace().is_recorded()) {
             return (self.function)(variables, inputs).or_else(|error| {
-                variables::replace(variables, &mut given.into_iter())?;
+                variables::replace(variables, &mut given.into_iter().take(own))?;
                 Err(error)
             });
         }

@@ -33,6 +33,11 @@ use process_group::ProcessGroup;
 /// the one of the process, which
 /// [`initialize_accelerator_system`](crate::initialize_accelerator_system) makes.
 ///
+/// Clients exchange data in the order in which each of them asks for it. So whatever reaches other
+/// clients has to happen in one order, the same on all of them: give it to one thread. Threads that
+/// overtake each other on one client end all of them with an error or, where they do the same, get
+/// each other's values. A process that is alone may compute by several threads.
+///
 /// ```
 /// use meshwork_core::{Client, CreateMesh};
 /// use meshwork_dtensor::{Context, Error};

@@ -86,9 +86,12 @@ impl Transformer {
     /// Weights that depend on the sizes only, however they are cut.
     ///
     /// # Errors
-    /// [`Error::Layout`] for a mesh without `data` or `model`, or sizes that these do not divide.
+    /// [`Error::Layout`] for a mesh without `data` or `model`, and where these do not divide the
+    /// batch and the heads. Heads that do not divide the width are refused by the first step.
     #[track_caller]
     pub fn new(context: &Context, mesh: &Mesh, sizes: TransformerSizes) -> Result<Self, Error> {
+        let cut = Layout::from_names(["data", "model"], mesh)?;
+        cut.even_local_shape(&[sizes.batch, sizes.heads])?;
         let whole = [UNSHARDED, UNSHARDED];
         let out = [UNSHARDED, "model"];
         let back = ["model", UNSHARDED];
@@ -193,7 +196,8 @@ impl Transformer {
         let normal = normal(hidden)?;
         let by_head = |weights: &DTensor<f32>| {
             let rows = normal.matmul(weights)?;
-            let cut = rows.reshape(&[batch, length, heads, width / heads].map(Some))?;
+            let depth = width.checked_div(heads).unwrap_or_default();
+            let cut = rows.reshape(&[batch, length, heads, depth].map(Some))?;
             cut.transpose(&[0, 2, 1, 3])
         };
         let (query, key, value) = (by_head(query)?, by_head(key)?, by_head(value)?);
@@ -232,3 +236,68 @@ impl VariableSet for Transformer {
 /// How far weights spread at first, and how fast they learn.
 const SPREAD: f32 = 0.1;
 const RATE: f32 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use meshwork_core::{Client, CreateMesh};
+    use meshwork_layout::Error as LayoutError;
+    use meshwork_layout::ops::OpError;
+
+    use super::*;
+
+    const SIZES: TransformerSizes = TransformerSizes {
+        batch: 4,
+        length: 2,
+        tokens: 8,
+        width: 8,
+        heads: 2,
+        layers: 1,
+    };
+
+    /// Of four devices.
+    fn of(dims: [(&str, usize); 2], sizes: TransformerSizes) -> Result<Transformer, Error> {
+        let client = Client::new("localhost", 0, 1)?.with_devices("CPU", 4)?;
+        let context = Context::alone(client);
+        let mesh = context.create_mesh(CreateMesh::new().dims(dims))?;
+        Transformer::new(&context, &mesh, sizes)
+    }
+
+    #[test]
+    fn a_mesh_without_one_of_both_dimensions_is_refused() {
+        for dims in [["x", "model"], ["data", "x"]] {
+            let error = of(dims.map(|name| (name, 2)), SIZES).unwrap_err();
+            let is_named = matches!(error, Error::Layout(LayoutError::Mesh(_)));
+            assert!(is_named, "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_the_mesh_does_not_divide_are_refused() {
+        for (dims, (axis, size)) in [((4, 1), (0, 6)), ((1, 4), (1, 2))] {
+            let sizes = TransformerSizes { batch: 6, ..SIZES };
+            let error = of([("data", dims.0), ("model", dims.1)], sizes).unwrap_err();
+            let uneven = LayoutError::Uneven {
+                axis,
+                size,
+                shards: 4,
+            };
+            assert_eq!(error, Error::Layout(uneven));
+        }
+    }
+
+    #[test]
+    fn heads_that_do_not_divide_the_width_are_refused_by_the_first_step() {
+        for heads in [3, 0] {
+            let client = Client::new("localhost", 0, 1).unwrap();
+            let context = Context::alone(client.with_devices("CPU", 1).unwrap());
+            let mesh = CreateMesh::new().dims([("data", 1), ("model", 1)]);
+            let mesh = context.create_mesh(mesh).unwrap();
+            let sizes = TransformerSizes { heads, ..SIZES };
+            let batch = sizes.batch_of(&context, &mesh, |_| 1).unwrap();
+            let model = Transformer::new(&context, &mesh, sizes).unwrap();
+            let error = model.loss_of(&batch).unwrap_err();
+            let is_named = matches!(error, Error::Op(OpError::ReshapeSize { .. }));
+            assert!(is_named, "{error}");
+        }
+    }
+}

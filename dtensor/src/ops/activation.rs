@@ -61,7 +61,7 @@ impl<T: Float> DTensor<T> {
         if is_short::<T>() {
             return self.cast::<f32>()?.activated(by)?.cast();
         }
-        let s = self.sigmoid_of(by)?;
+        let s = sigmoid_of_negated(&self.argument(by)?.neg()?)?;
         match by {
             Activation::Tanh => {
                 let far = s.scale(T::from_f64(2.0))?.add_scalar(T::from_f64(-1.0))?;
@@ -95,9 +95,11 @@ impl<T: Float> DTensor<T> {
             let wide = reduced.cast::<f32>()?;
             return wide.activation_gradient(&upstream.cast()?, by)?.cast();
         }
-        let s = reduced.sigmoid_of(by)?;
+        let z = reduced.argument(by)?;
+        let s = sigmoid_of_negated(&z.neg()?)?;
         let one = T::from_f64(1.0);
-        let by_z = s.mul(&s.neg()?.add_scalar(one)?)?;
+        // 1 - s would have lost its digits as s nears 1.
+        let by_z = s.mul(&sigmoid_of_negated(&z)?)?;
         let slope = match by {
             Activation::Tanh => by_z.scale(T::from_f64(4.0))?,
             Activation::Silu => s.add(&by_z.mul(&reduced)?)?,
@@ -149,20 +151,25 @@ impl<T: Float> DTensor<T> {
         self.activation(Activation::Tanh)
     }
 
-    /// sigmoid(z).
-    fn sigmoid_of(&self, by: Activation) -> Result<Self, Error> {
-        let one = T::from_f64(1.0);
-        let z = match by {
-            Activation::Tanh => self.scale(T::from_f64(2.0))?,
+    /// The z of whose sigmoid an activation is made.
+    fn argument(&self, by: Activation) -> Result<Self, Error> {
+        match by {
+            Activation::Tanh => self.scale(T::from_f64(2.0)),
             Activation::GeluTanh | Activation::Gelu => {
+                let one = T::from_f64(1.0);
                 let cubic = self.mul(self)?.scale(T::from_f64(CUBIC))?.add_scalar(one)?;
-                self.mul(&cubic)?.scale(T::from_f64(SLOPE))?
+                self.mul(&cubic)?.scale(T::from_f64(SLOPE))
             }
-            Activation::Sigmoid | Activation::Silu => self.clone(),
-        };
-        let powers = z.neg()?.exp()?.add_scalar(one)?;
-        powers.zeros_like()?.add_scalar(one)?.div(&powers)
+            Activation::Sigmoid | Activation::Silu => Ok(self.clone()),
+        }
     }
+}
+
+/// The sigmoid of what these are the negatives of: 1 / (1 + exp(x)).
+fn sigmoid_of_negated<T: Float>(negated: &DTensor<T>) -> Result<DTensor<T>, Error> {
+    let one = T::from_f64(1.0);
+    let powers = negated.exp()?.add_scalar(one)?;
+    powers.zeros_like()?.add_scalar(one)?.div(&powers)
 }
 
 /// tanh(x) / x near 0, of the squares.

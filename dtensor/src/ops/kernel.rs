@@ -19,7 +19,7 @@ pub(super) use convolution::{ConvolutionShapes, Convolver, flat};
 pub(super) use moments::Spans;
 pub(super) use pool::Pooler;
 pub(super) use product::matmul;
-pub(super) use reduction::{Monoid, arg, fold, fold_wider};
+pub(super) use reduction::{Monoid, arg, fold, fold_wider, wider};
 
 /// A number that is none: in no order with itself.
 pub(super) fn is_nan<T: PartialOrd>(number: T) -> bool {

@@ -208,6 +208,13 @@ impl<T: Scalar> Local<T> {
         let mut order = axes.to_vec();
         order.sort_unstable();
         if let Some((site, blocks)) = self.shaped() {
+            // Of several axes, each would round.
+            if let (2.., Some(wide)) = (order.len(), kernel::wider::<T>(op)) {
+                return self
+                    .converted::<f32>()?
+                    .fold(op, axes, sizes, &wide)?
+                    .converted();
+            }
             let made = self.there(sizes.to_vec(), |place| {
                 let mut whole = self.sizes()[place].to_vec();
                 let mut folded = Arc::clone(&blocks[place]);

@@ -118,6 +118,21 @@ fn variables_are_as_they_were_where_a_function_fails_or_shows_others() {
 }
 
 #[test]
+fn a_variable_that_a_failing_function_adds_is_refused_and_gets_no_input() {
+    let by = fives();
+    let mut step = compile(|own: &mut Vec<DVariable<f64>>, by: &DTensor<f64>| {
+        own.push(DVariable::new(by.mul(by)?));
+        by.reshape(&[Some(3)])
+    });
+    let tape = Tape::new();
+    for given in [by.clone(), tape.watch(&by)] {
+        let mut model = vec![DVariable::new(by.clone())];
+        let refused = step.call(&mut model, &given).unwrap_err();
+        assert!(matches!(refused, Error::VariablesChanged), "{refused}");
+    }
+}
+
+#[test]
 fn a_tensor_that_a_lowered_function_captures_is_refused_with_a_remedy() {
     let by = fives();
     let mut model = Fickle::new(0, &by);

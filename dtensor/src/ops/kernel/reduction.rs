@@ -1,11 +1,8 @@
 use meshwork_accel::{ElementType, ReduceOp};
+use meshwork_accel_cpu::FOLD_BLOCK as BLOCK;
 use ndarray::{ArrayD, ArrayViewD, Axis};
 
 use crate::{Number, Scalar};
-
-/// How many elements along an axis are made one after the other, as the CPU's accelerator does:
-/// among more, small ones would change nothing in a large sum.
-const BLOCK: usize = 4096;
 
 /// An associative function of two elements, and the element that it leaves the other with.
 pub(in crate::ops) struct Monoid<T, F> {
@@ -68,14 +65,23 @@ pub(in crate::ops) fn fold_wider<T: Scalar>(
     axes: &[usize],
     sizes: &[usize],
 ) -> Option<ArrayD<T>> {
-    let (identity, combine): (f32, fn(f32, f32) -> f32) = match (T::TYPE, op) {
+    let monoid = wider::<T>(op)?;
+    let wide = block.mapv(|element| f32::from_f64(element.to_f64()));
+    let folded = fold(&wide.view(), axes, sizes, &monoid);
+    Some(folded.mapv(|element| T::from_f64(element.into())))
+}
+
+/// One of 32-bit floats.
+type WideMonoid = Monoid<f32, fn(f32, f32) -> f32>;
+
+/// What makes sums and products of 16-bit floats in 32 bits; none of other elements and ops.
+pub(in crate::ops) fn wider<T: Scalar>(op: ReduceOp) -> Option<WideMonoid> {
+    let (identity, combine): (_, fn(f32, f32) -> f32) = match (T::TYPE, op) {
         (ElementType::F16 | ElementType::Bf16, ReduceOp::Sum) => (0.0, |a, b| a + b),
         (ElementType::F16 | ElementType::Bf16, ReduceOp::Product) => (1.0, |a, b| a * b),
         _ => return None,
     };
-    let wide = block.mapv(|element| f32::from_f64(element.to_f64()));
-    let folded = fold(&wide.view(), axes, sizes, &Monoid { identity, combine });
-    Some(folded.mapv(|element| T::from_f64(element.into())))
+    Some(Monoid { identity, combine })
 }
 
 /// The index along an axis of the first element that no other is better than.

@@ -718,3 +718,26 @@ fn tanh_on_devices_has_the_digits_of_that_on_the_host() {
     check::<f32>(1e-5);
     check::<f64>(1e-13);
 }
+
+#[test]
+fn gradients_of_activations_far_from_zero_have_the_digits_of_those_on_the_host() {
+    let world = World::of_devices();
+    let (mesh, _) = world.devices.as_ref().unwrap();
+    let layout = Layout::from_names(["x"], mesh).unwrap();
+    let numbers = array![-18.0_f32, -10.0, -5.0, 0.5, 5.0, 10.0, 16.0, 18.0];
+    let there = world.context.copy_to_mesh(numbers.clone(), &layout);
+    let there = there.unwrap();
+    let ones = there.zeros_like().unwrap().add_scalar(1.0).unwrap();
+    for (by, z) in [(Activation::Tanh, 2.0), (Activation::Sigmoid, 1.0)] {
+        let found = there.activation_gradient(&ones, by).unwrap();
+        for (found, number) in found.to_host().unwrap().iter().zip(&numbers) {
+            let root = 1.0 / (1.0 + (z * f64::from(number.abs())).exp());
+            let expected = z * z * root * (1.0 - root);
+            let distance = (f64::from(*found) - expected).abs();
+            assert!(
+                distance <= 1e-5 * expected,
+                "{by:?} at {number}: {found}, not {expected}"
+            );
+        }
+    }
+}

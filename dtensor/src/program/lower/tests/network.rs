@@ -208,3 +208,25 @@ fn activations_of_short_floats_are_made_in_32_bits_in_graphs() {
         check::<bf16>(by);
     }
 }
+
+#[test]
+fn sums_of_short_floats_along_several_axes_are_rounded_once() {
+    fn check<T: Float>() {
+        let (context, mesh) = four();
+        let layout = Layout::from_names(["x", "unsharded"], &mesh).unwrap();
+        let given = context.full(&[4, 3], &layout, T::from_f64(1.0)).unwrap();
+        let mut step = compile(|(): &mut (), given: &DTensor<T>| given.sum_all());
+        step.call(&mut (), &given).unwrap();
+        let graph = step.program().unwrap().in_one(&context).unwrap().graph;
+        let is_fold = |op: &GraphOp| matches!(op, GraphOp::Fold(..));
+        let mut folds = 0;
+        for node in graph.nodes().iter().filter(|node| is_fold(node.op())) {
+            folds += 1;
+            let of = graph.vector(node.operands()[0]).element;
+            assert_eq!(of, ElementType::F32);
+        }
+        assert!(folds >= 2, "{folds}");
+    }
+    check::<f16>();
+    check::<bf16>();
+}
