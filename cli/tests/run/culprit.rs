@@ -3,14 +3,13 @@
 use std::env;
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 
 use meshwork_testing::Need;
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
 
-use crate::harness::meshwork;
+use crate::harness::{look_until, meshwork};
 use crate::trainer::{DEADLINE, ELEMENTS, Job};
 
 /// What `meshwork top` and `meshwork doctor --live` name.
@@ -31,15 +30,10 @@ const ASKING: [&[&str]; 2] = [
 #[track_caller]
 fn assert_found(job: &Job, expected: impl Fn(&Value) -> bool) {
     for args in ASKING {
-        let began = Instant::now();
-        loop {
-            let found = named(job, args);
-            if !found.is_null() {
-                assert!(expected(&found), "{found}");
-                break;
-            }
-            assert!(began.elapsed() < DEADLINE, "nobody is named by {args:?}");
-        }
+        let Ok(found) = look_until(DEADLINE, || named(job, args), |found| !found.is_null()) else {
+            panic!("nobody is named by {args:?}")
+        };
+        assert!(expected(&found), "{found}");
     }
 }
 
@@ -198,10 +192,8 @@ fn throttled_links() {
     throttle([Some(ports[1]), None]);
     assert_named(&job, 1, "link");
     done(script("tc filter del dev lo parent 1:"));
-    let began = Instant::now();
-    while !named(&job, ASKING[0]).is_null() {
-        assert!(began.elapsed() < DEADLINE, "the links are no better");
-    }
+    let look = || named(&job, ASKING[0]);
+    look_until(DEADLINE, look, Value::is_null).expect("the links are no better");
     throttle([Some(ports[0]), Some(ports[2])]);
     assert_found(&job, |found| {
         let mut ends = [found["rank"].clone(), found["peer"].clone()];

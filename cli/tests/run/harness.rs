@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -139,6 +139,24 @@ impl Ended {
     /// The last line on stderr: what the launcher says of the run.
     pub(crate) fn verdict(&self) -> &str {
         self.stderr.lines().last().unwrap_or_default()
+    }
+}
+
+/// Looks until it is as wished; the error is what it is when the time is over.
+pub(crate) fn look_until<T>(
+    within: Duration,
+    look: impl Fn() -> T,
+    wished: impl Fn(&T) -> bool,
+) -> Result<T, T> {
+    let began = Instant::now();
+    loop {
+        let found = look();
+        if wished(&found) {
+            return Ok(found);
+        }
+        if began.elapsed() >= within {
+            return Err(found);
+        }
     }
 }
 

@@ -5,13 +5,12 @@ use std::iter::once;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 use std::{env, fs};
 
 use meshwork_testing::Ssh;
 use rustix::process::Signal;
 
-use crate::harness::{DEADLINE, RANK, Running, meshwork};
+use crate::harness::{DEADLINE, RANK, Running, look_until, meshwork};
 
 const MESHWORK: &str = env!("CARGO_BIN_EXE_meshwork");
 
@@ -175,10 +174,8 @@ fn a_launcher_that_waits_for_ssh_has_no_digits_of_the_secret_in_memory() {
     running.skip_lines(2);
     // Memory that is freed keeps the end of what was there. Whoever wrote the line may be about to
     // wipe its buffer.
-    let began = Instant::now();
-    while remembers(running.id(), &digits.as_bytes()[32..]) {
-        assert!(began.elapsed() < DEADLINE);
-    }
+    let look = || remembers(running.id(), &digits.as_bytes()[32..]);
+    assert_eq!(look_until(DEADLINE, look, |found| !found), Ok(false));
     // An argument is found.
     assert!(remembers(running.id(), &[b'x'; 32]));
 }

@@ -2,16 +2,13 @@
 
 use std::env;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReplicaReduceOp};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::harness::{Running, meshwork};
+use crate::harness::{DEADLINE, Running, look_until, meshwork};
 
-/// Far longer than anything here takes, so that only a hang meets it.
-const DEADLINE: Duration = Duration::from_secs(60);
 /// Tells this program that it is a worker.
 const WORKER: &str = "MESHWORK_TEST_LIVE_WORKER";
 
@@ -64,14 +61,9 @@ fn ask(args: &[&str], folder: &Path) -> Option<Value> {
 /// Looks until the job is as wished.
 #[track_caller]
 pub(crate) fn until(folder: &Path, wished: impl Fn(&Value) -> bool) -> Value {
-    let began = Instant::now();
-    loop {
-        let found = ask(&["top", "--once", "--json"], folder);
-        match found {
-            Some(found) if wished(&found) => return found,
-            found => assert!(began.elapsed() < DEADLINE, "{found:?}"),
-        }
-    }
+    let look = || ask(&["top", "--once", "--json"], folder);
+    let found = look_until(DEADLINE, look, |found| found.as_ref().is_some_and(&wished));
+    found.expect("not as wished").unwrap()
 }
 
 fn states(job: &Value) -> Vec<&str> {

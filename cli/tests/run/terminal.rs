@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Instant;
 
 use meshwork_testing::{Need, installed};
 use rustix::process::{Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::harness::look_until;
 use crate::live::{job, process, until};
 use crate::trainer::DEADLINE;
 
@@ -61,13 +61,9 @@ impl Terminal {
     /// Looks until the window is as wished, with its colours and other styles.
     #[track_caller]
     fn until(&self, what: &str, wished: impl Fn(&str) -> bool) {
-        let began = Instant::now();
-        loop {
-            let shown = self.tell(&["capture-pane", "-p", "-e"]);
-            if wished(&shown) {
-                return;
-            }
-            assert!(began.elapsed() < DEADLINE, "{what}:\n{shown}");
+        let look = || self.tell(&["capture-pane", "-p", "-e"]);
+        if let Err(shown) = look_until(DEADLINE, look, |shown| wished(shown)) {
+            panic!("{what}:\n{shown}");
         }
     }
 
@@ -142,12 +138,6 @@ fn top_shows_a_job_in_a_terminal_until_it_is_asked_to_end() {
         shown.contains("2 ranks") && shown.lines().count() <= 8
     });
     terminal.press("q");
-    let began = Instant::now();
-    let status = loop {
-        if let Some(status) = terminal.status() {
-            break status;
-        }
-        assert!(began.elapsed() < DEADLINE, "it goes on");
-    };
-    assert_eq!(status, "0");
+    let status = look_until(DEADLINE, || terminal.status(), Option::is_some);
+    assert_eq!(status, Ok(Some("0".to_owned())));
 }

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use meshwork_status::{RankStatus, StatusClient, Target, targets};
 use meshwork_strategy::{
@@ -16,7 +16,7 @@ use meshwork_strategy::{
 use rustix::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::harness::{Running, meshwork};
+use crate::harness::{Running, look_until, meshwork};
 
 /// Far longer than anything here takes, so that only a hang meets it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
@@ -173,14 +173,7 @@ impl Job {
 
     #[track_caller]
     pub(crate) fn until(&self, what: &str, wished: impl Fn(&[(Target, RankStatus)]) -> bool) {
-        let began = Instant::now();
-        loop {
-            let ranks = self.ranks();
-            if wished(&ranks) {
-                return;
-            }
-            assert!(began.elapsed() < DEADLINE, "{what}: {ranks:?}");
-        }
+        look_until(DEADLINE, || self.ranks(), |ranks| wished(ranks)).expect(what);
     }
 
     /// The process of each rank.

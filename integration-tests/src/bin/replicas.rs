@@ -1,12 +1,11 @@
 //! Everything that crosses replicas, once: a worker for tests of whole processes. What it prints is
 //! the same however the replicas are spread over workers, as all sums of it are exact.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stderr, reason = "tests read what it prints")]
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use meshwork_integration_tests::{ended, say};
 use meshwork_strategy::{
     Aggregation, AutoShard, Cursor, DistributedVariable, Error, Input, MultiWorkerMirroredStrategy,
     ReplicaReduceOp, Synchronization, VariablePolicy,
@@ -23,21 +22,8 @@ struct Args {
     odd_one_out: bool,
 }
 
-/// Prints a line; a reader that has gone is no reason to stop.
-macro_rules! say {
-    ($($part:tt)*) => {{
-        let _ = writeln!(std::io::stdout(), $($part)*);
-    }};
-}
-
 fn main() -> ExitCode {
-    match train(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("replicas: error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    ended("replicas", train(&Args::parse()))
 }
 
 fn train(args: &Args) -> Result<(), Error> {

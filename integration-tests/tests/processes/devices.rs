@@ -5,14 +5,11 @@ use std::process::Command;
 
 use meshwork_collectives::{JobSecret, Transport};
 
-use crate::worker::{Ended, Job, Worker};
+use crate::worker::{Ended, Job, Worker, outside_jobs};
 
 fn buffers(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_buffers"));
-    command
-        .args(args)
-        .env_remove(JobSecret::ENV)
-        .env_remove(Transport::ENV);
+    let mut command = outside_jobs(env!("CARGO_BIN_EXE_buffers"));
+    command.args(args).env_remove(Transport::ENV);
     command
 }
 

@@ -5,12 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
-use std::process::Command;
 
 use meshwork_collectives::{Timeouts, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::worker::{Calm, Dice, Ended, Worker};
+use crate::worker::{Calm, Dice, Ended, Worker, outside_jobs};
 
 const WORKERS: usize = 4;
 
@@ -33,15 +32,12 @@ impl Job {
     }
 
     fn start_patient(transport: &str, more: &[&str], join: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_diloco"));
+        let mut command = outside_jobs(env!("CARGO_BIN_EXE_diloco"));
         command
             .arg(format!("--elastic={WORKERS}"))
             .args(more)
-            .env_remove("TF_CONFIG")
-            .env_remove("MESHWORK_JOB_SECRET")
             .env(Timeouts::JOIN_ENV, join)
-            .env(Transport::ENV, transport)
-            .env("RUST_BACKTRACE", "1");
+            .env(Transport::ENV, transport);
         Self {
             launcher: Worker::start_merged(command),
             places: vec![None; WORKERS],
@@ -204,7 +200,7 @@ fn a_newcomer_with_another_model_is_refused_by_name_and_the_others_train_on() {
 
 #[test]
 fn a_worker_whose_steps_are_slow_is_late_and_costs_nobody() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_diloco"));
+    let mut command = outside_jobs(env!("CARGO_BIN_EXE_diloco"));
     command
         .args([
             "--workers=3",
@@ -212,8 +208,6 @@ fn a_worker_whose_steps_are_slow_is_late_and_costs_nobody() {
             "--steps=2000",
             "--measure-links",
         ])
-        .env_remove("TF_CONFIG")
-        .env_remove("MESHWORK_JOB_SECRET")
         .env(Timeouts::JOIN_ENV, "20")
         .env(Transport::ENV, "quic");
     let ended = Worker::start_merged(command).end();

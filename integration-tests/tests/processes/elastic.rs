@@ -1,11 +1,11 @@
 //! Groups of real processes that go on when one is killed, and take another in its place.
 
-use std::process::Command;
 use std::time::Duration;
 
-use meshwork_collectives::{JobSecret, Rank, announce_loss};
+use meshwork_collectives::{JobSecret, Rank, Timeouts, TwoMemberPolicy, announce_loss};
+use meshwork_testing::in_threads;
 
-use crate::worker::{Worker, free_addresses, over};
+use crate::worker::{Worker, free_addresses, outside_jobs, over};
 
 /// From the death to the first result without the dead rank, on every survivor. Far above what that
 /// takes, which the soak measures, as these tests share a machine with others; below every patience
@@ -16,6 +16,8 @@ struct Job {
     members: String,
     secret: JobSecret,
     transport: &'static str,
+    /// Of every worker.
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Job {
@@ -24,23 +26,24 @@ impl Job {
             members: free_addresses(workers).join(","),
             secret: JobSecret::generate().unwrap(),
             transport,
+            environment: vec![(Timeouts::JOIN_ENV, "30")],
         }
     }
 
-    fn start(&self, rank: usize, until_epoch: u64, more: &[&str]) -> Worker {
-        self.start_patient(rank, until_epoch, more, "30")
+    fn with(mut self, variable: &'static str, value: &'static str) -> Self {
+        self.environment.push((variable, value));
+        self
     }
 
-    fn start_patient(&self, rank: usize, until_epoch: u64, more: &[&str], join: &str) -> Worker {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_elastic"));
+    fn start(&self, rank: usize, until_epoch: u64, more: &[&str]) -> Worker {
+        let mut command = outside_jobs(env!("CARGO_BIN_EXE_elastic"));
         command
             .arg(format!("--members={}", self.members))
             .arg(format!("--rank={rank}"))
             .arg(format!("--until-epoch={until_epoch}"))
             .args(more)
-            .env("MESHWORK_JOIN_TIMEOUT", join)
-            .env(JobSecret::ENV, self.secret.to_hex().as_str())
-            .env("RUST_BACKTRACE", "1");
+            .envs(self.environment.iter().copied())
+            .env(JobSecret::ENV, self.secret.to_hex().as_str());
         over(&mut command, self.transport);
         Worker::start(command)
     }
@@ -128,6 +131,25 @@ fn of_four_that_die_one_after_the_other_the_last_goes_on_alone() {
     }
 }
 
+/// Rank 1 does not, though its kernel proves that rank 0 has ended.
+#[test]
+fn of_two_the_chief_alone_goes_on_without_the_other_where_the_environment_says_so() {
+    in_threads(["auto", "quic"], |transport| {
+        let start_both = || {
+            let job = Job::new(2, transport).with(TwoMemberPolicy::ENV, "chief");
+            // So long rank 1 waits for most of the ranks.
+            job.with(Timeouts::JOIN_ENV, "5").start_all(2, 2)
+        };
+        let mut workers = start_both();
+        dies(&mut workers, 1);
+        all_leave(workers);
+        let [chief, other] = start_both().try_into().ok().unwrap();
+        chief.unwrap().kill();
+        let left = other.unwrap().end();
+        left.failed_naming(&["1 of the 2 ranks of epoch 1", "no majority"]);
+    });
+}
+
 #[test]
 fn of_sixteen_all_go_on_but_the_one_that_died_though_others_counted_votes_through_it() {
     let job = Job::new(16, "quic");
@@ -169,28 +191,22 @@ fn most_members_begin_without_one_whose_end_the_launcher_tells() {
 
 #[test]
 fn most_members_begin_without_one_that_does_not_come_in_time_and_fewer_do_not() {
-    let job = Job::new(3, "auto");
-    let start = |rank| job.start_patient(rank, 2, &["--majority"], "1.5");
+    let job = Job::new(3, "auto").with(Timeouts::JOIN_ENV, "1.5");
+    let start = |rank| job.start(rank, 2, &["--majority"]);
     let mut workers = [start(1), start(2)];
     for worker in &mut workers {
         worker.reaches("epoch 2: ");
     }
     all_leave(workers.map(Some).into());
-    let job = Job::new(3, "auto");
-    let alone = job.start_patient(1, 2, &["--majority"], "1").end();
+    let job = Job::new(3, "auto").with(Timeouts::JOIN_ENV, "1");
+    let alone = job.start(1, 2, &["--majority"]).end();
     alone.failed_naming(&["1 of the 3 ranks of epoch 1"]);
 }
 
 #[test]
 fn a_process_that_nobody_answers_says_whom_it_asked() {
-    let job = Job::new(2, "auto");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_elastic"));
-    command
-        .args(["--rank=1", "--until-epoch=1", "--rejoin"])
-        .arg(format!("--members={}", job.members))
-        .env("MESHWORK_JOIN_TIMEOUT", "0.5")
-        .env(JobSecret::ENV, job.secret.to_hex().as_str());
-    let ended = Worker::start(command).end();
+    let job = Job::new(2, "auto").with(Timeouts::JOIN_ENV, "0.5");
+    let ended = job.start(1, 1, &["--rejoin"]).end();
     let (asked, _) = job.members.split_once(',').unwrap();
     let nobody = format!("none of {asked} answered as a member of this job within 500.0ms");
     ended.failed_naming(&[&nobody]);

@@ -2,27 +2,19 @@
 
 use std::process::Command;
 
-use meshwork_collectives::{JobSecret, Transport};
-
-use crate::worker::{Ended, Job, Worker, tf_config};
+use crate::worker::{Ended, Job, Worker, outside_jobs};
 
 fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_replicas"));
-    command
-        .args(args)
-        .env_remove("TF_CONFIG")
-        .env_remove(JobSecret::ENV);
+    let mut command = outside_jobs(env!("CARGO_BIN_EXE_replicas"));
+    command.args(args);
     command
 }
 
-fn run(workers: usize, transport: &str, args: &[&str]) -> Vec<Ended> {
-    let job = Job::new(workers);
+fn run(workers: usize, transport: &'static str, args: &[&str]) -> Vec<Ended> {
+    let job = Job::new(workers).over(transport);
     let worker = |index| {
         let mut command = command(args);
-        command
-            .env("TF_CONFIG", tf_config(&job.addresses, index))
-            .env(Transport::ENV, transport)
-            .env(JobSecret::ENV, job.secret.to_hex().as_str());
+        job.configure(&mut command, index);
         Worker::start(command)
     };
     let started: Vec<Worker> = (0..workers).map(worker).collect();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use meshwork_collectives::Transport;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::worker::{Calm, Dice, Ended, Worker};
+use crate::worker::{Calm, Dice, Ended, Worker, outside_jobs};
 
 const WORKERS: usize = 3;
 const SAMPLES: usize = 480;
@@ -221,13 +221,10 @@ impl Story {
 }
 
 pub(crate) fn trainer(epochs: u64) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
+    let mut command = outside_jobs(env!("CARGO_BIN_EXE_trainer"));
     command
         .arg(format!("--epochs={epochs}"))
-        .arg(format!("--samples={SAMPLES}"))
-        .env_remove("TF_CONFIG")
-        .env_remove("MESHWORK_JOB_SECRET")
-        .env("RUST_BACKTRACE", "1");
+        .arg(format!("--samples={SAMPLES}"));
     command
 }
 

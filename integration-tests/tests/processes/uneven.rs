@@ -1,25 +1,18 @@
 //! Workers whose data or gradients are not as they should be: right results, or an error that names
 //! what is wrong, on all of them.
 
-use std::process::Command;
-
-use meshwork_collectives::{JobSecret, Transport};
-
-use crate::worker::{Ended, Worker, free_addresses, tf_config};
+use crate::worker::{Ended, Job, Worker, outside_jobs};
 
 /// Three workers, each to its end.
-fn each(case: &str, transport: &str) -> Vec<Ended> {
-    let (addresses, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+fn each(case: &str, transport: &'static str) -> Vec<Ended> {
+    let job = Job::new(3).over(transport);
     let start = |index| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_feeder"));
-        command
-            .arg(format!("--case={case}"))
-            .env("TF_CONFIG", tf_config(&addresses, index))
-            .env(Transport::ENV, transport)
-            .env(JobSecret::ENV, secret.to_hex().as_str());
+        let mut command = outside_jobs(env!("CARGO_BIN_EXE_feeder"));
+        job.configure(&mut command, index)
+            .arg(format!("--case={case}"));
         Worker::start(command)
     };
-    let workers: Vec<_> = (0..addresses.len()).map(start).collect();
+    let workers: Vec<_> = (0..3).map(start).collect();
     workers.into_iter().map(Worker::end).collect()
 }
 

@@ -131,11 +131,17 @@ impl Job {
     }
 }
 
-/// The test worker without a job: nothing of this process's environment may reach it.
+/// The test worker without a job.
 pub(crate) fn mlp(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mlp"));
+    let mut command = outside_jobs(env!("CARGO_BIN_EXE_mlp"));
+    command.args(args);
     command
-        .args(args)
+}
+
+/// A program without a job: none that this process's environment has may reach it.
+pub(crate) fn outside_jobs(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command
         .env_remove("TF_CONFIG")
         .env_remove(JobSecret::ENV)
         .env("RUST_BACKTRACE", "1");

@@ -7,7 +7,6 @@ mod real;
 
 use std::fs;
 use std::mem;
-use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -17,23 +16,7 @@ use meshwork_cluster_resolver::{
 };
 use serde_json::{Value, json};
 
-use crate::loopback::{Asked, Loopback, Reply};
-
-/// A kubeconfig for this server and token, in this folder.
-pub(crate) fn kubeconfig(folder: &Path, server: &str, token: &str) -> PathBuf {
-    let path = folder.join("config");
-    let content = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "k", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [
-            {"name": "c", "context": {"cluster": "k", "user": "u"}},
-            {"name": "broken", "context": {"cluster": "none", "user": "u"}},
-        ],
-    });
-    fs::write(&path, content.to_string()).unwrap();
-    path
-}
+use crate::loopback::{Asked, Loopback, Reply, kubeconfig};
 
 /// How long a question to the server may take.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,13 +1,15 @@
 //! A server on this machine that answers as it is told, and remembers what it was asked.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A running server; it ends when dropped.
 pub(crate) struct Loopback {
@@ -132,6 +134,26 @@ impl Asked {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(String::as_str)
     }
+}
+
+/// A kubeconfig for this server and token, in this folder.
+pub(crate) fn kubeconfig(folder: &Path, server: &str, token: &str) -> PathBuf {
+    kubeconfig_of(folder.join("config"), &json!({"server": server}), token)
+}
+
+/// A kubeconfig at this path for this cluster, which its context "broken" does not have.
+pub(crate) fn kubeconfig_of(path: PathBuf, cluster: &Value, token: &str) -> PathBuf {
+    let content = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "k", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [
+            {"name": "c", "context": {"cluster": "k", "user": "u"}},
+            {"name": "broken", "context": {"cluster": "none", "user": "u"}},
+        ],
+    });
+    fs::write(&path, content.to_string()).expect("a writable folder");
+    path
 }
 
 fn listen(listener: &TcpListener, shared: &Arc<Shared>) {

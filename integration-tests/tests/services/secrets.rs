@@ -13,8 +13,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::google::cloud::{TOKEN, five_machines, group, refusal, tpu};
-use crate::kubernetes::kubeconfig;
-use crate::loopback::{Loopback, Reply};
+use crate::loopback::{Loopback, Reply, kubeconfig};
 
 #[test]
 fn nothing_that_is_shown_has_a_token() {

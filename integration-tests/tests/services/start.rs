@@ -5,8 +5,7 @@ use meshwork_strategy::{CommunicationOptions, JobSecret, MultiWorkerMirroredStra
 use serde_json::json;
 
 use crate::google::cloud::{self, Cloud};
-use crate::kubernetes::kubeconfig;
-use crate::loopback::{Loopback, Reply};
+use crate::loopback::{Loopback, Reply, kubeconfig};
 
 /// Starts a job of one worker, and checks what it cost to find that out.
 #[track_caller]

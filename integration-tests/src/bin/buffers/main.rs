@@ -1,15 +1,14 @@
 //! Every operation of a group on buffers of an accelerator, beside the same on host memory: a
 //! worker for tests of whole processes. It says how many results had the same bits.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stderr, reason = "tests read what it prints")]
 
 mod compare;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank};
+use meshwork_integration_tests::{ended, say};
 
 use compare::{Mismatch, compare};
 
@@ -28,16 +27,9 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(compared) => {
-            let _ = writeln!(std::io::stdout(), "{compared} results have the same bits");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("buffers: error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let compared = run(&Args::parse());
+    let compared = compared.map(|compared| say!("{compared} results have the same bits"));
+    ended("buffers", compared)
 }
 
 fn connect(args: &Args, rank: Rank) -> Result<Group, meshwork_collectives::Error> {

@@ -1,10 +1,10 @@
 //! A worker that is killed at a given place of a given step: SIGKILL, which no process can catch.
 
-use std::io::Write;
 use std::str::FromStr;
 use std::thread;
 
 use meshwork_collectives::{GroupConfig, Rank};
+use meshwork_integration_tests::say;
 use rustix::process::{Signal, getpid, kill_process};
 
 /// Where in a step.

@@ -2,27 +2,18 @@
 //! processes, or with `--elastic` the launcher of several. It says on standard output who the
 //! workers are, which inner steps it has made, and what all agree on.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stderr, reason = "tests read what it prints")]
-
-/// Prints a line; a reader that has gone is no reason to stop.
-macro_rules! say {
-    ($($part:tt)*) => {{
-        let _ = writeln!(std::io::stdout(), $($part)*);
-    }};
-}
 
 mod death;
 mod quorum;
 
-use std::fmt::Display;
-use std::io::Write;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use meshwork_launcher::{Elastic, Launch};
+use meshwork_integration_tests::{ended, launch_again, say};
+use meshwork_launcher::Elastic;
 use meshwork_strategy::low_communication::{LowCommunication, OuterOptimizer};
 use meshwork_strategy::{
     Compression, Error, Fingerprint, JoinMode, MultiWorkerMirroredStrategy, Rank, Rounding,
@@ -88,37 +79,15 @@ impl Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let trained = |trained: Result<(), Error>| match trained {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(error.to_string()),
-    };
-    let ended = match (args.elastic.or(args.workers), args.quorum) {
-        (Some(workers), _) => launch(&args, workers),
-        (None, Some(workers)) => trained(quorum::train(&args, workers)),
-        (None, None) => trained(train(&args)),
-    };
-    ended.unwrap_or_else(|error| {
-        eprintln!("diloco: error: {error}");
-        ExitCode::FAILURE
-    })
-}
-
-/// Starts this program again as workers, with the same arguments but for how many there are.
-fn launch(args: &Args, workers: usize) -> Result<ExitCode, String> {
-    let text = |error: &dyn Display| error.to_string();
-    let program = std::env::current_exe().map_err(|error| text(&error))?;
-    let is_ours = |arg: &str| arg.starts_with("--elastic=") || arg.starts_with("--workers=");
-    let others = std::env::args_os().skip(1);
-    let others = others.filter(|arg| !is_ours(&arg.to_string_lossy()));
-    let launch = Launch::new(program).args(others).workers(workers);
-    let launch = launch.and_then(|launch| match args.elastic {
-        Some(_) => launch.elastic(Elastic::new(2).restarts(1000)),
-        None => Ok(launch),
-    });
-    let launch = launch.map_err(|error| text(&error))?;
-    let outcome = launch.run().map_err(|error| text(&error))?;
-    eprintln!("{outcome}");
-    Ok(ExitCode::from(outcome.exit_code()))
+    match (args.elastic.or(args.workers), args.quorum) {
+        (Some(workers), _) => {
+            let elastic = args.elastic.map(|_| Elastic::new(2).restarts(1000));
+            let launched = launch_again(&["--elastic=", "--workers="], workers, elastic);
+            ended("diloco", launched)
+        }
+        (None, Some(workers)) => ended("diloco", quorum::train(&args, workers)),
+        (None, None) => ended("diloco", train(&args)),
+    }
 }
 
 fn settings(args: &Args) -> LowCommunication {

@@ -1,10 +1,10 @@
 //! A training whose rounds end with a quorum: the last worker makes steps that take many times as
 //! long as those of the others.
 
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use meshwork_integration_tests::say;
 use meshwork_strategy::low_communication::{Quorum, QuorumOptimizer};
 use meshwork_strategy::{Error, Fingerprint, JoinMode, MultiWorkerMirroredStrategy, Rank};
 

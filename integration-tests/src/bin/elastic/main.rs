@@ -2,21 +2,13 @@
 //! processes. It reduces numbers, checks every sum, and says on standard output what it has
 //! reached.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stderr, reason = "tests read what it prints")]
 
-/// Prints a line; a reader that has gone is no reason to stop.
-macro_rules! say {
-    ($($part:tt)*) => {{
-        let _ = writeln!(std::io::stdout(), $($part)*);
-    }};
-}
-
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use meshwork_collectives::{Error, Group, GroupConfig, JobSecret, Rank, ReduceOp};
+use meshwork_integration_tests::{ended, say};
 
 /// Reduces numbers until its group has come to a certain epoch and size, and some steps further.
 #[derive(Debug, Parser)]
@@ -50,13 +42,7 @@ const BETWEEN_LOOKS: u64 = 16;
 const LAST: u64 = 100;
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("elastic: error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    ended("elastic", run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<(), Error> {

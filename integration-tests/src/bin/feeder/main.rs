@@ -1,11 +1,10 @@
 //! Data and gradients that are not as they should be: a worker for tests of whole processes.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stderr, reason = "tests read what it prints")]
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
+use meshwork_integration_tests::{ended, say};
 use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReplicaReduceOp};
 
 /// Trains on what the case says.
@@ -25,27 +24,14 @@ enum Case {
     Early,
 }
 
-/// Prints a line; a reader that has gone is no reason to stop.
-macro_rules! say {
-    ($($part:tt)*) => {{
-        let _ = writeln!(std::io::stdout(), $($part)*);
-    }};
-}
-
 fn main() -> ExitCode {
     let args = Args::parse();
-    let ended = MultiWorkerMirroredStrategy::from_env().and_then(|strategy| match args.case {
+    let fed = MultiWorkerMirroredStrategy::from_env().and_then(|strategy| match args.case {
         Case::Uneven => uneven(strategy),
         Case::Nan => nan(strategy),
         Case::Early => early(strategy),
     });
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("feeder: error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    ended("feeder", fed)
 }
 
 /// Means over the samples of all workers, until nobody has any.

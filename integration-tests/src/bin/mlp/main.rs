@@ -2,25 +2,15 @@
 //! tests of whole processes. It says on standard output what it has reached, and can hold there
 //! until it is killed.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stderr, reason = "tests read what it prints")]
-
-/// Prints a line; a reader that has gone is no reason to stop.
-macro_rules! say {
-    ($($part:tt)*) => {{
-        let _ = writeln!(std::io::stdout(), $($part)*);
-    }};
-}
 
 mod args;
 mod model;
 
-use std::fmt::Display;
-use std::io::Write;
 use std::process::ExitCode;
 
 use args::{Args, Point};
 use clap::Parser;
-use meshwork_launcher::Launch;
+use meshwork_integration_tests::{ended, launch_again, say};
 use meshwork_strategy::{
     Batch, Error, FlatGradients, MultiWorkerMirroredStrategy, ReplicaReduceOp,
 };
@@ -33,32 +23,10 @@ fn main() -> ExitCode {
         .with_ansi(false)
         .with_writer(std::io::stderr)
         .init();
-    let ended = match args.launch() {
-        Some(workers) => launch(workers),
-        None => train(&args)
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(|error| error.to_string()),
-    };
-    ended.unwrap_or_else(|error| {
-        eprintln!("mlp: error: {error}");
-        ExitCode::FAILURE
-    })
-}
-
-/// Starts this program again as `workers` workers, with the same arguments but for `--launch`.
-fn launch(workers: usize) -> Result<ExitCode, String> {
-    let text = |error: &dyn Display| error.to_string();
-    let program = std::env::current_exe().map_err(|error| text(&error))?;
-    let args = std::env::args_os()
-        .skip(1)
-        .filter(|arg| !arg.to_string_lossy().starts_with("--launch="));
-    let launch = Launch::new(program)
-        .args(args)
-        .workers(workers)
-        .map_err(|error| text(&error))?;
-    let outcome = launch.run().map_err(|error| text(&error))?;
-    eprintln!("{outcome}");
-    Ok(ExitCode::from(outcome.exit_code()))
+    match args.launch() {
+        Some(workers) => ended("mlp", launch_again(&["--launch="], workers, None)),
+        None => ended("mlp", train(&args)),
+    }
 }
 
 fn train(args: &Args) -> Result<(), Error> {

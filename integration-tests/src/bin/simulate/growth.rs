@@ -1,6 +1,5 @@
 //! How the costs of starts, deaths, reconfigurations and all-reduces grow with the ranks.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -9,6 +8,7 @@ use meshwork_collectives::sim::fabric::signs_of_life;
 use meshwork_collectives::sim::scale::{
     Cost, Rounds, all_reduce, connections, cut, death, member_bytes, reconfiguration, start,
 };
+use meshwork_integration_tests::say;
 
 /// The groups that are looked at if none are given.
 const WORLDS: [u32; 3] = [1000, 10_000, 100_000];

@@ -4,17 +4,9 @@
 //! how the costs of starts, deaths and reconfigurations grow with the ranks.
 #![forbid(unsafe_code)]
 
-/// Prints a line; a reader that has gone is no reason to stop.
-macro_rules! say {
-    ($($part:tt)*) => {{
-        let _ = writeln!(std::io::stdout(), $($part)*);
-    }};
-}
-
 mod growth;
 mod scale;
 
-use std::io::Write;
 use std::num::NonZeroU64;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -26,6 +18,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use meshwork_collectives::sim::{Plant, ProblemKind, RANKS, Scenario, Setting, play, tell};
+use meshwork_integration_tests::say;
 
 /// Plays jobs in virtual time: processes crash, stand still, come back and are cut off.
 #[derive(Debug, Parser)]

@@ -1,11 +1,11 @@
 //! Times of all-reduces on simulated networks, beside their closed forms.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use meshwork_collectives::Algorithm;
 use meshwork_collectives::sim::fabric::{Fabric, signs_of_life};
+use meshwork_integration_tests::say;
 
 /// Ranks of one host where several share one.
 const PER_HOST: u32 = 8;

@@ -4,24 +4,16 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stderr, reason = "tests read what it prints")]
 
-/// Prints a line; a reader that has gone is no reason to stop.
-macro_rules! say {
-    ($($part:tt)*) => {{
-        let _ = writeln!(std::io::stdout(), $($part)*);
-    }};
-}
-
 mod args;
 mod model;
 mod run;
 
-use std::fmt::Display;
-use std::io::Write;
 use std::process::ExitCode;
 
-use args::{Args, Range};
+use args::Args;
 use clap::Parser;
-use meshwork_launcher::{Elastic, Launch};
+use meshwork_integration_tests::{ended, launch_again, say};
+use meshwork_launcher::Elastic;
 use meshwork_strategy::{
     ClusterResolver, Error, JoinMode, MultiWorkerMirroredStrategy, TfConfigResolver,
 };
@@ -29,34 +21,14 @@ use run::Run;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let ended = match args.elastic() {
-        Some(range) => launch(range, args.restarts()),
-        None => train(&args)
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(|error| error.to_string()),
-    };
-    ended.unwrap_or_else(|error| {
-        eprintln!("trainer: error: {error}");
-        ExitCode::FAILURE
-    })
-}
-
-/// Starts this program again as workers, with the same arguments but for `--elastic`.
-fn launch(range: Range, restarts: u32) -> Result<ExitCode, String> {
-    let text = |error: &dyn Display| error.to_string();
-    let program = std::env::current_exe().map_err(|error| text(&error))?;
-    let args = std::env::args_os()
-        .skip(1)
-        .filter(|arg| !arg.to_string_lossy().starts_with("--elastic="));
-    let elastic = Elastic::new(range.least).restarts(restarts);
-    let launch = Launch::new(program)
-        .args(args)
-        .workers(range.most)
-        .and_then(|launch| launch.elastic(elastic))
-        .map_err(|error| text(&error))?;
-    let outcome = launch.run().map_err(|error| text(&error))?;
-    eprintln!("{outcome}");
-    Ok(ExitCode::from(outcome.exit_code()))
+    match args.elastic() {
+        Some(range) => {
+            let elastic = Elastic::new(range.least).restarts(args.restarts());
+            let launched = launch_again(&["--elastic="], range.most, Some(elastic));
+            ended("trainer", launched)
+        }
+        None => ended("trainer", train(&args)),
+    }
 }
 
 /// The place of this worker among those that the launcher has started.

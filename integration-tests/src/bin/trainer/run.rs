@@ -1,9 +1,9 @@
 //! `Training` as the elastic strategy calls it: steps over buckets or over replicas, regrouping
 //! when workers change, snapshots, and the lines that tests read on standard output.
 
-use std::io::Write;
 use std::time::Instant;
 
+use meshwork_integration_tests::say;
 use meshwork_strategy::{
     Batch, Change, Cursor, DataEpoch, DistributedDataset, Error, Fingerprint, GradientBuckets,
     LentArrays, MultiWorkerMirroredStrategy, PerReplica, Progress, ReplicaReduceOp, Snapshot,

@@ -3,12 +3,13 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use meshwork_cluster_resolver::{Cluster, ClusterResolver, ClusterSpec, RetryPolicy, Tasks};
+use meshwork_cluster_resolver::{Cluster, ClusterResolver, RetryPolicy};
 use serde_json::{Map, Value, json};
 
 use super::loopback::Asked;
 use crate::deviations::Deviation;
 use crate::harness::Verdict;
+pub(super) use crate::resolvers::probe::dict;
 
 /// Keys of one case with the answers of ours; what is recorded and not among them is a failure.
 #[derive(Default)]
@@ -84,23 +85,6 @@ pub(super) fn outcome<T: Into<Value>, E: Display>(result: Result<T, E>) -> Value
         Ok(value) => json!({"ok": value.into()}),
         Err(error) => json!({"error": error.to_string()}),
     }
-}
-
-/// A cluster as TensorFlow's `as_dict` writes it.
-pub(super) fn dict(spec: &ClusterSpec) -> Value {
-    let jobs = spec.as_dict().into_iter().map(|(job, tasks)| {
-        let tasks = match tasks {
-            Tasks::List(list) => json!(list),
-            Tasks::Map(map) => {
-                let named = map
-                    .into_iter()
-                    .map(|(index, address)| (index.to_string(), json!(address)));
-                Value::Object(named.collect())
-            }
-        };
-        (job.to_owned(), tasks)
-    });
-    Value::Object(jobs.collect())
 }
 
 /// The cluster, with the lists of a model: an empty job is an empty map.

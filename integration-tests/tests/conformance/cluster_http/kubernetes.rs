@@ -1,16 +1,13 @@
 //! Recorded cases of TensorFlow's Kubernetes resolver, played against a local HTTP server. A model
 //! of both rules for pods says where ours may differ from the recording.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use meshwork_cluster_resolver::{
     Cluster, ClusterResolver, KubernetesAccess, KubernetesResolver, Variables,
 };
 use serde_json::{Value, json};
 
 use super::answers::{self, Answers, MASTERS, model_master, number, outcome, text};
-use super::loopback::{Loopback, Reply};
+use super::loopback::{Loopback, Reply, kubeconfig};
 use crate::deviations::{Deviation, cluster_http as rules};
 use crate::harness::Verdict;
 use crate::not_askable::{LINKED, TYPES};
@@ -103,19 +100,6 @@ pub(super) fn resolver(given: &Value, access: KubernetesAccess) -> KubernetesRes
         resolver = resolver.with_port(port);
     }
     resolver
-}
-
-/// A kubeconfig for this server, in this folder.
-pub(super) fn kubeconfig(folder: &Path, server: &str, token: &str) -> PathBuf {
-    let path = folder.join("config");
-    let content = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "k", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-    });
-    fs::write(&path, content.to_string()).expect("a writable folder");
-    path
 }
 
 fn pod(recorded: &Value) -> Value {

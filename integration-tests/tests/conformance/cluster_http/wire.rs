@@ -11,8 +11,8 @@ use meshwork_testing::pem;
 use serde_json::{Value, json};
 
 use super::answers::{self, Answers, number, outcome, recorded, same, text};
-use super::kubernetes::{kubeconfig, resolver};
-use super::loopback::{Asked, Loopback, Reply};
+use super::kubernetes::resolver;
+use super::loopback::{Asked, Loopback, Reply, kubeconfig};
 use crate::deviations::cluster_http as rules;
 use crate::harness::Verdict;
 use crate::not_askable::TYPES;

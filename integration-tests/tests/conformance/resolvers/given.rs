@@ -5,7 +5,7 @@ use meshwork_cluster_resolver::{
 };
 use serde_json::{Value, json};
 
-use super::probe::{Probe, accelerators, cluster, dict, failed, unread, verdict};
+use super::probe::{Probe, accelerators, cluster, dict, failed, judge_each};
 use crate::deviations::resolvers as deviations;
 use crate::harness::Verdict;
 use crate::not_askable::TYPES;
@@ -104,20 +104,12 @@ fn judge_calls(
     excuse: impl Fn(&Probe<'_>) -> Option<crate::deviations::Deviation>,
 ) -> Verdict {
     let cluster = resolver.snapshot().unwrap_or_else(Cluster::unknown);
-    let expected = case["expect"].as_object().expect("recorded answers");
-    let is_set = case["input"].get("set").is_some();
-    let probes: Vec<_> = expected
-        .iter()
-        .filter_map(|(name, recorded)| {
-            let ours = answer(&cluster, name)?;
-            Some(if is_set {
-                Probe::plain(name, recorded, ours)
-            } else {
-                Probe::new(name, recorded, ours)
-            })
-        })
-        .collect();
-    unread(&case["expect"], &probes).unwrap_or_else(|| verdict(&probes, excuse))
+    let probe = match case["input"].get("set") {
+        Some(_) => Probe::plain,
+        None => Probe::new,
+    };
+    let each = |name, recorded: &Value| Some(probe(name, recorded, answer(&cluster, name)?));
+    judge_each(case, each, excuse)
 }
 
 fn answer(cluster: &Cluster, name: &str) -> Option<Result<Value, Error>> {

@@ -70,6 +70,19 @@ pub(crate) fn verdict(
     Verdict::by_all(rules)
 }
 
+/// As [`verdict`], of a probe of each answer that is recorded for a case, by its name.
+pub(crate) fn judge_each<'a>(
+    case: &'a Value,
+    probe: impl Fn(&'a str, &'a Value) -> Option<Probe<'a>>,
+    excuse: impl Fn(&Probe<'_>) -> Option<Deviation>,
+) -> Verdict {
+    let expected = &case["expect"];
+    let answers = expected.as_object().expect("recorded answers").iter();
+    let probes = answers.filter_map(|(name, recorded)| probe(name, recorded));
+    let probes: Vec<_> = probes.collect();
+    unread(expected, &probes).unwrap_or_else(|| verdict(&probes, excuse))
+}
+
 /// The cluster that a JSON value describes, in any of the forms that `TF_CONFIG` takes.
 pub(crate) fn cluster(value: &Value) -> Result<ClusterSpec, Error> {
     let text = json!({ "cluster": value }).to_string();

@@ -5,7 +5,7 @@ use meshwork_cluster_resolver::{
 };
 use serde_json::{Value, json};
 
-use super::probe::{Probe, accelerators, dict, failed, unread, verdict};
+use super::probe::{Probe, accelerators, dict, failed, judge_each, unread, verdict};
 use crate::deviations::{Deviation, resolvers as deviations};
 use crate::harness::Verdict;
 use crate::overridden::{overridden, said};
@@ -87,21 +87,14 @@ fn judge_answers(
 ) -> Verdict {
     let resolver = overridden(resolver, &given.arguments);
     let cluster = resolver.snapshot().unwrap_or_else(Cluster::unknown);
-    let expected = case["expect"].as_object().expect("recorded answers");
-    let probes: Vec<_> = expected
-        .iter()
-        .filter_map(|(name, recorded)| {
-            let ours = answer(&cluster, name)?;
-            // The caller fails before anything is asked where its own index is none.
-            let is_callers = given.no_index && recorded.get("error").is_some();
-            Some(if is_callers {
-                Probe::new(name, recorded, Err::<Value, _>(no_index()))
-            } else {
-                Probe::new(name, recorded, ours)
-            })
-        })
-        .collect();
-    unread(&case["expect"], &probes).unwrap_or_else(|| verdict(&probes, excuse))
+    let probe = |name, recorded: &Value| {
+        let ours = answer(&cluster, name)?;
+        // The caller fails before anything is asked where its own index is none.
+        let is_callers = given.no_index && recorded.get("error").is_some();
+        let ours = if is_callers { Err(no_index()) } else { ours };
+        Some(Probe::new(name, recorded, ours))
+    };
+    judge_each(case, probe, excuse)
 }
 
 fn no_index() -> Error {

@@ -15,6 +15,8 @@ use meshwork_cluster_resolver::{
 use meshwork_testing::{Need, pem};
 use serde_json::{Value, json};
 
+use crate::loopback::kubeconfig_of;
+
 /// The servers; they end when dropped, and their data with them.
 pub(super) struct ApiServer {
     folder: tempfile::TempDir,
@@ -211,14 +213,7 @@ impl ApiServer {
             "server": format!("https://127.0.0.1:{}", self.port),
             "certificate-authority": self.at("ca.crt"),
         });
-        let content = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "k", "cluster": cluster}],
-            "users": [{"name": "u", "user": {"token": token}}],
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        });
-        fs::write(&path, content.to_string()).expect("a writable folder");
-        path
+        kubeconfig_of(path, &cluster, token)
     }
 
     fn at(&self, name: &str) -> String {

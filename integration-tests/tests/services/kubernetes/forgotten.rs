@@ -13,9 +13,8 @@ use meshwork_cluster_resolver::{
 use serde_json::json;
 
 use super::super::apiserver::ApiServer;
-use super::super::kubeconfig;
 use super::Operator;
-use crate::loopback::{Asked, Loopback, Reply};
+use crate::loopback::{Asked, Loopback, Reply, kubeconfig};
 
 pub(super) fn is_asked_for_again(server: ApiServer, operator: Operator) {
     let world = Arc::new(World {
