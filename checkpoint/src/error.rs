@@ -39,6 +39,16 @@ pub enum Error {
         /// Why it cannot be used.
         damage: FileDamage,
     },
+    /// A generation was saved in another format than the one that is read here.
+    #[error("{} has format {found} of checkpoints, and this release reads {known}: read it with the release that saved it, or save elsewhere", path.display())]
+    OtherFormat {
+        /// Its index.
+        path: PathBuf,
+        /// The format that it has.
+        found: u32,
+        /// The one that is read.
+        known: u32,
+    },
     /// Another process has written a file that this one does not see.
     #[error("{} was written by another process, and this one does not see it: save to a folder that all hosts share", path.display())]
     NotShared {

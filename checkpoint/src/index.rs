@@ -162,7 +162,7 @@ impl Index {
     /// that.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut text = format!("{MAGIC}\n{}", self.generation);
+        let mut text = format!("{MAGIC}{FORMAT}\n{}", self.generation);
         for file in &self.files {
             text += &format!("\n{file}");
         }
@@ -183,14 +183,11 @@ impl Index {
     }
 
     fn parsed(bytes: &[u8]) -> Option<Self> {
-        let (content, last) = bytes.split_at_checked(bytes.len().checked_sub(LAST_LINE)?)?;
-        if last != last_line(content).as_bytes() {
-            return None;
-        }
+        let content = intact(bytes)?;
         let end = content.windows(BODY.len()).position(|part| part == BODY)?;
         let (lines, body) = content.split_at(end);
         let mut lines = str::from_utf8(lines).ok()?.split('\n');
-        if lines.next()? != MAGIC {
+        if lines.next()?.strip_prefix(MAGIC)? != FORMAT.to_string() {
             return None;
         }
         let generation = lines.next()?.parse().ok()?;
@@ -198,6 +195,19 @@ impl Index {
         let files: Vec<Entry> = files.collect::<Option<_>>()?;
         Self::new(generation, files, body[BODY.len()..].to_vec()).ok()
     }
+}
+
+/// The format of an intact index, where it is another than the one that is read.
+pub(crate) fn other_format(bytes: &[u8]) -> Option<u32> {
+    let first = intact(bytes)?.split(|byte| *byte == b'\n').next()?;
+    let format = str::from_utf8(first).ok()?.strip_prefix(MAGIC)?;
+    format.parse().ok().filter(|format| *format != FORMAT)
+}
+
+/// What comes before the hash, if it is the hash of that.
+fn intact(bytes: &[u8]) -> Option<&[u8]> {
+    let (content, last) = bytes.split_at_checked(bytes.len().checked_sub(LAST_LINE)?)?;
+    (last == last_line(content).as_bytes()).then_some(content)
 }
 
 /// Whether a file of a generation may be called so: in one way only, by which it is found again.
@@ -222,14 +232,18 @@ pub fn decode_index(bytes: &[u8]) {
     }
 }
 
-fn last_line(content: &[u8]) -> String {
+pub(crate) fn last_line(content: &[u8]) -> String {
     format!("\nhash {:016x}\n", XxHash3_64::oneshot(content))
 }
 
 /// The suffix of the index file, after the name of its generation.
 pub(crate) const INDEX: &str = "index";
 
-const MAGIC: &str = "meshwork checkpoint 2";
+/// Begins the first line, which ends with the format.
+const MAGIC: &str = "meshwork checkpoint ";
+
+/// Raised when an index says things in another way.
+pub(crate) const FORMAT: u32 = 2;
 
 /// Stands before the writer's own bytes. No line of a file is like it.
 const BODY: &[u8] = b"\nbody\n";

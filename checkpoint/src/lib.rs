@@ -59,6 +59,7 @@
 //!
 //! [`Error`] names the file, what was done with it and why it failed. A save that fails leaves
 //! those before it. A file whose length or head is not what was saved is damaged ([`FileDamage`]).
+//! A generation of another format ([`Error::OtherFormat`]) is neither passed over nor removed.
 //!
 //! # Costs
 //!

@@ -42,7 +42,7 @@ pub struct Restored {
 }
 
 impl Restored {
-    /// The latest whole snapshot; `None` where there is none, and training begins.
+    /// The latest whole snapshot; `None` where none was ever saved, and training begins.
     #[must_use]
     pub fn snapshot(&self) -> Option<&Snapshot> {
         self.snapshot.as_ref()
@@ -100,7 +100,9 @@ impl Checkpoints {
     /// index.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] for a file that is there and cannot be read, or is a link.
+    /// [`Error::NoWholeCheckpoint`] where there are snapshots, all of them damaged;
+    /// [`Error::Checkpoint`] for a file that is there and cannot be read, or is a link, and for one
+    /// that another release has saved in another format.
     pub fn load(&self) -> Result<Restored, Error> {
         let mut damaged = Vec::new();
         let generations = self
@@ -123,10 +125,14 @@ impl Checkpoints {
                 Err(passed_over) => damaged.push(passed_over),
             }
         }
-        Ok(Restored {
-            snapshot: None,
-            damaged,
-        })
+        // Whoever is told that there is none begins anew, and removes what is there by saving.
+        match damaged.into_iter().next() {
+            Some((path, damage)) => Err(Error::NoWholeCheckpoint { path, damage }),
+            None => Ok(Restored {
+                snapshot: None,
+                damaged: Vec::new(),
+            }),
+        }
     }
 
     fn read(&self, source: &Source) -> Result<(PathBuf, Vec<u8>), FileError> {
@@ -191,7 +197,7 @@ impl MultiWorkerMirroredStrategy {
     }
 
     /// The chief reads the latest whole snapshot, and sends it to all workers, who need no access
-    /// to its folder.
+    /// to its folder. What it cannot read is an error on all of them.
     ///
     /// # Errors
     /// Those of [`Checkpoints::load`], and [`Error::Group`].

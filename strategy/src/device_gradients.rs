@@ -21,7 +21,7 @@ use meshwork_collectives::{
 };
 
 use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec, bucket_ranges};
-use buckets::Bucket;
+use buckets::{Bucket, with_tensors};
 
 pub use buckets::Packed;
 pub use library::{BufferOf, DeviceTensors};
@@ -234,8 +234,8 @@ impl<L: DeviceTensors> DeviceGradients<L> {
     #[track_caller]
     pub fn broadcast(&self, variables: &[L::Tensor]) -> Result<Vec<Packed<L::Tensor>>, L::Error> {
         let mut all = Vec::with_capacity(self.buckets.len());
-        for bucket in &self.buckets {
-            let tensor = self.library.concatenate(bucket.of(variables))?;
+        for (bucket, own) in with_tensors(&self.buckets, variables) {
+            let tensor = self.library.concatenate(own)?;
             let values = self.library.lend(&tensor, ElementType::F32)?;
             // Given back before anybody works on it.
             drop(self.of_rank_0(values)?);
@@ -261,8 +261,8 @@ impl<L: DeviceTensors> DeviceGradients<L> {
         variables: &[L::Tensor],
     ) -> Result<(), L::Error> {
         let mut different = 0_u32;
-        for bucket in &self.buckets {
-            let tensor = self.library.concatenate(bucket.of(variables))?;
+        for (_, own) in with_tensors(&self.buckets, variables) {
+            let tensor = self.library.concatenate(own)?;
             let own = self.library.lend(&tensor, ElementType::U32)?;
             let accelerator = self.library.accelerator();
             let chiefs = accelerator.duplicate(&own).map_err(Error::from)?;

@@ -271,8 +271,7 @@ pub enum Error {
         /// Elements that came with it.
         found: usize,
     },
-    /// Shapes and sizes from other workers end before the last shape does. The workers do not run
-    /// the same program.
+    /// Shapes and sizes from other workers end before the last shape does.
     #[error(
         "a shape of {dimensions} dimensions came with {found} sizes: do all workers run one program?"
     )]
@@ -282,8 +281,7 @@ pub enum Error {
         /// Sizes that came with it.
         found: usize,
     },
-    /// Arrays of other workers came with more elements than their shapes have. The workers do not
-    /// run the same program.
+    /// Arrays of other workers came with more elements than their shapes have.
     #[error("{elements} elements came beside arrays: do all workers run one program?")]
     ElementsLeft {
         /// Elements that are in no array.
@@ -336,6 +334,14 @@ pub enum Error {
     /// The bytes of a snapshot are damaged.
     #[error("a checkpoint cannot be used")]
     Damaged(#[from] SnapshotDamage),
+    /// There are checkpoints, and none of them is whole.
+    #[error("{} cannot be used: {damage}; no other save there can either, so restore one from a copy, or begin anew in another folder", path.display())]
+    NoWholeCheckpoint {
+        /// The file of the latest one.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        damage: SnapshotDamage,
+    },
     /// A checkpoint does not hold a variable of this name and shape.
     #[error(
         "the checkpoint should hold {spec}, but has {} under that name: is it of another model?",

@@ -141,13 +141,13 @@ pub enum Error {
     #[cfg(feature = "train")]
     #[error("an output has fewer tensors than are read: into_fields and from_fields have to agree")]
     OutputEnded,
-    /// The checkpoints of a training cannot be listed.
+    /// The checkpoints of a training cannot be listed, or read.
     #[cfg(feature = "train")]
-    #[error("the checkpoints in {} cannot be listed", path.display())]
+    #[error("no checkpoint can be read at {}: restore what is there, or begin anew in another folder", path.display())]
     Checkpoints {
-        /// Their folder.
+        /// Their folder, or the file of the last one.
         path: std::path::PathBuf,
-        /// The error of the system.
+        /// The error of the system, or of burn.
         source: std::io::Error,
     },
     /// This worker has left its job.

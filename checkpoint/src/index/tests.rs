@@ -36,6 +36,7 @@ proptest! {
         let hash = last_line(&hashed);
         hashed.extend(hash.as_bytes());
         let _ = Index::from_bytes(&hashed);
+        let _ = other_format(&hashed);
     }
 }
 
@@ -49,8 +50,11 @@ fn lines_that_no_writer_makes_are_refused_though_their_hash_is_right() {
         bytes.extend(last_line(text.as_bytes()).as_bytes());
         assert_eq!(Index::from_bytes(&bytes).is_ok(), is_read, "{text}");
     };
-    check(format!("{MAGIC}\n{generation}\n{file}\nbody\nmine"), true);
-    check(format!("{MAGIC}\n{generation}\nbody\n"), true);
+    check(
+        format!("{MAGIC}{FORMAT}\n{generation}\n{file}\nbody\nmine"),
+        true,
+    );
+    check(format!("{MAGIC}{FORMAT}\n{generation}\nbody\n"), true);
     for file in [
         format!("4 5 {hash} a"),
         format!("4 -1 {hash} a"),
@@ -60,14 +64,38 @@ fn lines_that_no_writer_makes_are_refused_though_their_hash_is_right() {
         format!("4 1 {hash} a\n4 1 {hash} a"),
         String::new(),
     ] {
-        check(format!("{MAGIC}\n{generation}\n{file}\nbody\n"), false);
+        check(
+            format!("{MAGIC}{FORMAT}\n{generation}\n{file}\nbody\n"),
+            false,
+        );
     }
-    check(format!("{MAGIC}\nbody\n"), false);
-    check(format!("{MAGIC}\n{generation}\n{file}"), false);
+    check(format!("{MAGIC}{FORMAT}\nbody\n"), false);
+    check(format!("{MAGIC}{FORMAT}\n{generation}\n{file}"), false);
     check(
         format!("meshwork checkpoint 3\n{generation}\nbody\n"),
         false,
     );
+}
+
+#[test]
+fn an_intact_index_of_another_format_is_told_from_a_damaged_one() {
+    let sealed = |first: &str| {
+        let content = format!("{first}\n{}\nbody\n", Generation::new(7, 9));
+        content.clone() + &last_line(content.as_bytes())
+    };
+    for (first, expected) in [
+        ("meshwork checkpoint 1", Some(1)),
+        ("meshwork checkpoint 3", Some(3)),
+        ("meshwork checkpoint 2", None),
+        ("meshwork checkpoint", None),
+        ("meshwork checkpoint x", None),
+        ("another checkpoint 3", None),
+    ] {
+        assert_eq!(other_format(sealed(first).as_bytes()), expected, "{first}");
+    }
+    // A bit of the disk makes no other format.
+    let flipped = sealed("meshwork checkpoint 2").replacen('2', "3", 1);
+    assert_eq!(other_format(flipped.as_bytes()), None);
 }
 
 #[test]

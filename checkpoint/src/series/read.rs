@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Series, failed, is_missing};
 use crate::disk::{Content, Refused};
+use crate::index::{FORMAT, other_format};
 use crate::{Entry, Error, FileDamage, Generation, Index, Operation};
 
 /// The generation to continue from.
@@ -43,7 +44,8 @@ impl Series {
     /// saved.
     ///
     /// # Errors
-    /// [`Error::Io`] for a file that is there and cannot be read, [`Error::Link`],
+    /// [`Error::Io`] for a file that is there and cannot be read, [`Error::OtherFormat`] for a
+    /// generation that is not read here, whatever came before it, [`Error::Link`],
     /// [`Error::NotAFile`].
     pub fn latest(&self) -> Result<Latest, Error> {
         let mut damaged = Vec::new();
@@ -75,7 +77,14 @@ impl Series {
             return Err(damaged(&path, FileDamage::Index));
         }
         let bytes = bytes_of(content.as_ref(), &path, length)?;
-        let index = Index::from_bytes(&bytes).map_err(|damage| damaged(&path, damage))?;
+        let index = Index::from_bytes(&bytes).map_err(|damage| match other_format(&bytes) {
+            Some(found) => Error::OtherFormat {
+                path: path.clone(),
+                found,
+                known: FORMAT,
+            },
+            None => damaged(&path, damage),
+        })?;
         match index.generation() == generation {
             true => Ok(index),
             false => Err(damaged(&path, FileDamage::OtherGeneration)),

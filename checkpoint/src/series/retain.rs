@@ -9,7 +9,7 @@ use crate::{Error, Generation, Operation};
 
 impl Series {
     /// Removes generations that came before the latest `keep` whole ones, but never `just`, which
-    /// was written last.
+    /// was written last, nor one of another format, which another release can read.
     ///
     /// # Errors
     /// [`Error::Io`]
@@ -24,6 +24,7 @@ impl Series {
                 kept += 1;
             }
         }
+        old.retain(|generation| self.is_ours(*generation));
         self.remove_generations(&old, &files)
     }
 
@@ -63,6 +64,17 @@ impl Series {
             self.known_whole().insert(generation);
         }
         is_whole
+    }
+
+    /// Whether it has this format. What cannot be read now may have another, and stays for now.
+    fn is_ours(&self, generation: Generation) -> bool {
+        if self.known_whole().contains(&generation) {
+            return true;
+        }
+        !matches!(
+            self.index(generation),
+            Err(Error::OtherFormat { .. } | Error::Io { .. })
+        )
     }
 
     /// The index goes first, and is gone for good before a file is: no crash leaves one that names

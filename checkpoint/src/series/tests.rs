@@ -8,6 +8,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 use crate::FileDamage;
+use crate::index::last_line;
 use crate::testing::{Fault, Survival, TestDisk};
 
 const KEEP: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
@@ -162,6 +163,30 @@ fn every_kind_of_damage_is_named_and_passed_over() {
     check(&index, Some(&other), &|damage| {
         damage == FileDamage::OtherGeneration
     });
+}
+
+#[test]
+fn a_generation_of_another_format_is_an_error_at_once_and_is_never_removed() {
+    let (_folder, series) = in_folder();
+    save(&series, 1).unwrap();
+    let newer = save(&series, 2).unwrap();
+    let path = series.index_path(newer);
+    let content = format!("meshwork checkpoint 3\n{newer}\nbody\n");
+    fs::write(&path, content.clone() + &last_line(content.as_bytes())).unwrap();
+    // Another process looks anew.
+    series.whole.lock().unwrap().clear();
+    let refused = Error::OtherFormat {
+        path: path.clone(),
+        found: 3,
+        known: 2,
+    };
+    assert_eq!(series.latest(), Err(refused));
+    for value in 3..6 {
+        save(&series, value).unwrap();
+        assert_eq!(found(&series), Some(value));
+    }
+    assert!(path.exists() && series.path(newer, "a").exists());
+    assert_eq!(series.generations().unwrap().len(), 3);
 }
 
 #[test]

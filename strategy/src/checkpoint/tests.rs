@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use meshwork_checkpoint::testing::{Fault, Survival, TestDisk};
+use twox_hash::XxHash3_64;
 
 use super::*;
 use crate::testing::each;
@@ -83,14 +84,92 @@ fn a_file_torn_or_changed_at_any_place_is_passed_over_for_the_one_before() {
         assert_eq!(restored.snapshot(), Some(&at(1)), "torn at {length}");
         assert_eq!(restored.damaged()[0].0, latest);
     }
-    let mut changed = whole.clone();
-    *changed.last_mut().unwrap() ^= 0x10;
-    fs::write(&latest, changed).unwrap();
+    fs::write(&latest, &whole).unwrap();
+    change(&latest);
     let restored = checkpoints.load().unwrap();
     assert_eq!(restored.snapshot(), Some(&at(1)));
     let (path, damage) = &restored.damaged()[0];
     let is_found = matches!(damage, SnapshotDamage::File(crate::FileDamage::Hash { .. }));
     assert!(path == &latest && is_found, "{damage:?}");
+}
+
+/// Changes the last byte of a file.
+fn change(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    *bytes.last_mut().unwrap() ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn where_no_save_is_whole_the_latest_is_named_and_nobody_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::new(folder.path());
+    let named = || match checkpoints.load() {
+        Err(Error::NoWholeCheckpoint { path, damage }) => (path, damage),
+        other => panic!("{other:?}"),
+    };
+    let bare = folder.path().join("step-000000000011.safetensors");
+    fs::write(&bare, "damaged").unwrap();
+    assert_eq!(named(), (bare, SnapshotDamage::Format));
+    for step in [1, 2] {
+        let latest = checkpoints.save(&at(step)).unwrap();
+        assert_eq!(checkpoints.load().unwrap().snapshot(), Some(&at(step)));
+        change(&latest);
+        let (path, damage) = named();
+        let is_found = matches!(damage, SnapshotDamage::File(crate::FileDamage::Hash { .. }));
+        assert!(path == latest && is_found, "{path:?} {damage:?}");
+    }
+}
+
+#[test]
+fn a_save_of_another_format_is_an_error_at_once_and_is_never_removed() {
+    for earlier in [None, Some(at(1))] {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::new(folder.path());
+        if let Some(earlier) = &earlier {
+            checkpoints.save(earlier).unwrap();
+        }
+        let file = checkpoints.save(&at(2)).unwrap();
+        let generation = checkpoints.series.generations().unwrap()[0];
+        let path = checkpoints.series.index_path(generation);
+        let content = format!("meshwork checkpoint 3\n{generation}\nbody\n");
+        let hash = XxHash3_64::oneshot(content.as_bytes());
+        fs::write(&path, format!("{content}\nhash {hash:016x}\n")).unwrap();
+        // As another process, which does not know it to be whole.
+        let checkpoints = Checkpoints::new(folder.path());
+        let refused = FileError::OtherFormat {
+            path: path.clone(),
+            found: 3,
+            known: 2,
+        };
+        assert_eq!(checkpoints.load(), Err(refused.into()));
+        for step in 3..6 {
+            checkpoints.save(&at(step)).unwrap();
+            assert_eq!(checkpoints.load().unwrap().snapshot(), Some(&at(step)));
+        }
+        assert!(path.exists() && file.exists(), "{earlier:?}");
+    }
+}
+
+#[test]
+fn all_workers_are_told_that_no_save_of_the_chief_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = tempfile::tempdir().unwrap();
+    let file = Checkpoints::new(folder.path()).save(&at(1)).unwrap();
+    change(&file);
+    let errors = each(3, |mut strategy| {
+        let is_chief = strategy.is_chief();
+        let own = if is_chief { &folder } else { &nowhere };
+        let restored = strategy.restore_checkpoint(&Checkpoints::new(own.path()));
+        restored.unwrap_err()
+    });
+    let is_named = matches!(&errors[0], Error::NoWholeCheckpoint { path, .. } if *path == file);
+    assert!(is_named, "{}", errors[0]);
+    for error in &errors[1..] {
+        assert_eq!(error.rank_at_fault(), Some(Rank::CHIEF), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(file.to_str().unwrap()), "{text}");
+    }
 }
 
 #[test]

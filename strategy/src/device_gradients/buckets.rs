@@ -54,7 +54,7 @@ impl<T> Bucket<T> {
     }
 
     /// The tensors of its variables.
-    pub(super) fn of(&self, all: &[T]) -> Vec<T>
+    fn of(&self, all: &[T]) -> Vec<T>
     where
         T: Clone,
     {
@@ -72,6 +72,24 @@ impl<T> Bucket<T> {
         };
         self.variables.iter().map(part).collect()
     }
+}
+
+/// All buckets, each with the tensors of its variables.
+///
+/// # Panics
+/// When there are not as many tensors as variables.
+#[track_caller]
+pub(super) fn with_tensors<'a, T: Clone>(
+    buckets: &'a [Bucket<T>],
+    all: &'a [T],
+) -> impl Iterator<Item = (&'a Bucket<T>, Vec<T>)> {
+    let variables: usize = buckets.iter().map(|bucket| bucket.variables.len()).sum();
+    let found = all.len();
+    assert!(
+        found == variables,
+        "{found} tensors were given for {variables} variables: give one for each"
+    );
+    buckets.iter().map(move |bucket| (bucket, bucket.of(all)))
 }
 
 #[cfg(test)]
@@ -110,5 +128,19 @@ mod tests {
         bucket.gradients[places[1]] = Some('c');
         assert!(bucket.is_complete());
         assert_eq!(bucket.of(&['a', 'b', 'c']), ['c', 'b']);
+    }
+
+    #[test]
+    fn each_bucket_takes_its_tensors_of_all() {
+        let buckets = [0..2, 2..3].map(|range| Bucket::new(3, range));
+        let dealt = with_tensors(&buckets, &['a', 'b', 'c']).map(|(_, own)| own);
+        assert_eq!(dealt.collect::<Vec<_>>(), [vec!['c', 'b'], vec!['a']]);
+    }
+
+    #[test]
+    #[should_panic(expected = "3 tensors were given for 2 variables: give one for each")]
+    fn more_tensors_than_variables_are_refused() {
+        let buckets = [Bucket::new(2, 0..2)];
+        let _ = with_tensors(&buckets, &['a', 'b', 'c']);
     }
 }

@@ -130,3 +130,23 @@ fn a_state_that_was_overwritten_by_half_is_nothing_to_begin_from() {
     assert!(error.is_retryable());
     strategy.leave().unwrap();
 }
+
+#[test]
+fn who_is_to_take_over_a_state_has_not_trained_to_the_end() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let gift = Gift {
+        givers: vec![Rank::CHIEF],
+        takers: Vec::new(),
+    };
+    // Fewer weights than the taker lends: nothing can be taken.
+    let mut given = Model::new(2, 1.0);
+    let outline = given.snapshot().unwrap().outline();
+    let manifest = Manifest::of(outline, &Parts::new(Vec::new()).with(given.lend()), 4);
+    let terms = state_transfer::agree(&mut strategy.group, &gift, Some(&manifest)).unwrap();
+    let mut model = Model::new(3, 2.0);
+    let mut session = Session::new(&mut strategy, &mut model);
+    session.is_done = true;
+    assert!(session.take(&terms).is_err());
+    assert!(!session.is_done);
+    strategy.leave().unwrap();
+}
