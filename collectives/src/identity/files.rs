@@ -17,9 +17,10 @@ use crate::{ConfigError, Rank};
 /// from the job secret.
 ///
 /// Each rank has a certificate of its own for [`Certificates::name`] of its rank, as a DNS name,
-/// and for both the server's and the client's part of TLS. The files are read when the group is
-/// joined and every five minutes from then on, so whoever renews certificates just replaces them;
-/// connections that stand are not touched. Where files cannot be used, those before stay in use.
+/// and for both the server's and the client's part of TLS. The files are read when this process
+/// begins to join and every five minutes from then on, so whoever renews certificates just replaces
+/// them; connections that stand are not touched. Where files cannot be used, or others would refuse
+/// them, those before stay in use.
 ///
 /// ```
 /// use meshwork_collectives::{Certificates, Rank};

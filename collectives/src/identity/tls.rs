@@ -54,13 +54,7 @@ impl Identity {
     pub(crate) fn of_job(identity: &JobIdentity, role: Role) -> Result<Self, ConfigError> {
         match identity {
             JobIdentity::Secret(secret) => Self::new(secret, role),
-            JobIdentity::Certificates(files) => {
-                // A better error than the one that others would cause by refusing it.
-                if let Role::Rank(rank) = role {
-                    files.verify(rank)?;
-                }
-                Self::of(Source::Files(files.clone()), role)
-            }
+            JobIdentity::Certificates(files) => Self::of(Source::Files(files.clone()), role),
         }
     }
 
@@ -99,7 +93,8 @@ impl Identity {
     /// are.
     ///
     /// # Errors
-    /// Those of [`Identity::of_job`]; the old one is kept.
+    /// Those of [`Identity::of_job`], as for files whose certificate is over by now, though they
+    /// were not replaced; the old one is kept.
     pub(crate) fn renew(&self, now: SystemTime) -> Result<bool, ConfigError> {
         if matches!(self.source, Source::Secret(_)) && !self.current().is_old(now) {
             return Ok(false);
@@ -151,9 +146,11 @@ impl Source {
     }
 
     fn credentials(&self, role: Role, now: SystemTime) -> Result<Credentials, ConfigError> {
-        match self {
-            Self::Secret(authority) => authority.credentials(role, now),
-            Self::Files(certificates) => certificates.read(),
+        match (self, role) {
+            (Self::Secret(authority), _) => authority.credentials(role, now),
+            // A better error than the one that others would cause by refusing it.
+            (Self::Files(certificates), Role::Rank(rank)) => certificates.read_as(rank, now),
+            (Self::Files(certificates), Role::Member | Role::Launcher) => certificates.read(),
         }
     }
 }
@@ -365,12 +362,14 @@ mod tests {
     use quinn::ConnectionClose;
 
     use super::*;
-    use crate::Rank;
+    use crate::{CertificateProblem, Rank};
 
-    /// Issues a certificate for rank 0, into the same files each time.
-    fn issue(authority: &Authority, folder: &Path) -> Certificates {
-        let role = Role::Rank(Rank::CHIEF);
-        let issued = authority.credentials(role, SystemTime::now()).unwrap();
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    /// Issues a certificate for a rank, from this time on, into the same files each time.
+    fn issue(authority: &Authority, folder: &Path, rank: u32, from: SystemTime) -> Certificates {
+        let role = Role::Rank(Rank::new(rank));
+        let issued = authority.credentials(role, from).unwrap();
         let file = |name: &str, label: &str, der: &[u8]| {
             let path = folder.join(name);
             fs::write(&path, pem(label, der)).unwrap();
@@ -382,7 +381,7 @@ mod tests {
         let root = file("root", "CERTIFICATE", &issued.roots[0]);
         let chain = file("chain", "CERTIFICATE", &issued.chain[0]);
         let key = file("key", "PRIVATE KEY", issued.key.secret_der());
-        Certificates::new("job", root, chain, key).unwrap()
+        Certificates::new(authority.job(), root, chain, key).unwrap()
     }
 
     /// They may last an hour, and are replaced when half of it is over.
@@ -390,26 +389,48 @@ mod tests {
     fn files_that_were_replaced_are_taken_at_the_next_look_unless_they_are_unusable() {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::derive(&JobSecret::generate().unwrap()).unwrap();
-        let files = issue(&authority, folder.path());
-        let identity = Identity::of(Source::Files(files), Role::Rank(Rank::CHIEF)).unwrap();
-        let (now, first) = (SystemTime::now(), identity.client());
+        let now = SystemTime::now();
+        let issue = || issue(&authority, folder.path(), 0, now);
+        let identity = Identity::of_job(&issue().into(), Role::Rank(Rank::CHIEF)).unwrap();
+        let first = identity.client();
         assert_eq!(identity.renew(now + RENEWAL / 12), Ok(false));
         assert_eq!(identity.renew(now + 2 * RENEWAL), Ok(false));
         assert!(Arc::ptr_eq(&first, &identity.client()));
-        issue(&authority, folder.path());
+        issue();
         let later = now + RENEWAL / 2;
         assert_eq!(identity.renew(later), Ok(true));
         let second = identity.client();
         assert!(!Arc::ptr_eq(&first, &second));
         assert_eq!(identity.renew(later), Ok(false));
         let key = fs::read(folder.path().join("key")).unwrap();
-        issue(&authority, folder.path());
+        issue();
         fs::write(folder.path().join("key"), key).unwrap();
         // The certificate is there already, and its key is not.
         assert!(identity.renew(later).is_err());
         fs::write(folder.path().join("chain"), "nothing").unwrap();
         assert!(identity.renew(later).is_err());
         assert!(Arc::ptr_eq(&second, &identity.client()));
+    }
+
+    #[test]
+    fn files_that_others_would_refuse_are_not_taken_in_place_of_those_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::derive(&JobSecret::generate().unwrap()).unwrap();
+        let now = SystemTime::now();
+        let issue = |rank, from| issue(&authority, folder.path(), rank, from);
+        let identity = Identity::of_job(&issue(0, now).into(), Role::Rank(Rank::CHIEF)).unwrap();
+        let first = identity.client();
+        let refused = |now| match identity.renew(now) {
+            Err(ConfigError::CertificateProof { problem, .. }) => problem,
+            other => panic!("{other:?}"),
+        };
+        // They were not replaced, and are over.
+        assert_eq!(refused(now + 2 * DAY), CertificateProblem::Expired);
+        issue(1, now);
+        assert_eq!(refused(now), CertificateProblem::OtherName);
+        issue(0, now - 2 * DAY);
+        assert_eq!(refused(now), CertificateProblem::Expired);
+        assert!(Arc::ptr_eq(&first, &identity.client()));
     }
 
     #[test]

@@ -16,7 +16,6 @@ mod newcomers;
 mod on_demand;
 mod peers;
 mod probes;
-mod renewal;
 mod tcp;
 mod unauthenticated_log;
 
@@ -54,7 +53,6 @@ pub(super) use lent::LentConnection;
 pub(super) use member_link::MemberLink;
 pub(super) use moving::tell_where_this_is;
 use on_demand::Opening;
-pub(super) use renewal::renew;
 pub(super) use tcp::take_in;
 use tcp::{Tcp, TcpBinding};
 pub(super) use unauthenticated_log::UnauthenticatedLog;

@@ -1,6 +1,7 @@
 //! What a process keeps through all epochs, and what it knows of the present one.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,7 @@ use crate::{JoinError, Member, Rank, SystemError, flight_recorder, host, open_fi
 use super::directory::Directory;
 use super::moves::Moves;
 use super::program;
+use super::renewal::Shown;
 use super::roaming::follow;
 use super::ways::Ways;
 
@@ -120,6 +122,16 @@ impl Node {
             cores: host::cores().unwrap_or_default(),
             config: config.clone(),
         }))
+    }
+
+    /// Takes and shows new certificates in time, without end.
+    pub(super) async fn renew(self: Arc<Self>) {
+        let shown = Shown {
+            rank: self.config.rank(),
+            identity: &self.identity,
+            server: Some((&self.endpoint, self.config.network())),
+        };
+        shown.renew_during(pending::<()>()).await;
     }
 
     /// What it tells of itself.

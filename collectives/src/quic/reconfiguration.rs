@@ -154,6 +154,8 @@ impl Node {
             &mut driver.tasks,
             receiving.receive_all(evidence.lent.lower),
         );
+        // It may wait for longer than its certificate lasts.
+        spawn_in(&mut driver.tasks, self.clone().renew());
         let reconfiguration = driver.reconfiguration.clone();
         let outcome = tokio::select! {
             outcome = driver.run(evidence.lost) => outcome,

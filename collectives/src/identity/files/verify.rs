@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
@@ -12,7 +13,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, RootCertStore};
 
 use super::{Certificates, certificate};
-use crate::identity::Role;
+use crate::identity::{Credentials, Role};
 use crate::{CertificateProblem, ConfigError, Rank};
 
 impl Certificates {
@@ -22,7 +23,26 @@ impl Certificates {
     /// [`ConfigError::CertificateProof`] with what they would find; those of
     /// [`Certificates::new`].
     pub fn verify(&self, rank: Rank) -> Result<(), ConfigError> {
+        self.read_as(rank, SystemTime::now()).map(drop)
+    }
+
+    /// What the files hold now, if others would believe at this time that it is `rank`'s.
+    pub(in crate::identity) fn read_as(
+        &self,
+        rank: Rank,
+        now: SystemTime,
+    ) -> Result<Credentials, ConfigError> {
         let credentials = self.read()?;
+        self.prove(&credentials, rank, now)?;
+        Ok(credentials)
+    }
+
+    fn prove(
+        &self,
+        credentials: &Credentials,
+        rank: Rank,
+        now: SystemTime,
+    ) -> Result<(), ConfigError> {
         let fault = |path: &Path, problem| ConfigError::CertificateProof {
             path: path.display().to_string(),
             name: Self::name(&self.job, rank),
@@ -41,8 +61,8 @@ impl Certificates {
             return Err(fault(path, problem));
         }
         let mut roots = RootCertStore::empty();
-        for root in credentials.roots {
-            let added = roots.add(root);
+        for root in &credentials.roots {
+            let added = roots.add(root.clone());
             added.map_err(|_| fault(&self.authority, CertificateProblem::Malformed))?;
         }
         let (roots, provider) = (Arc::new(roots), Arc::new(provider));
@@ -56,7 +76,9 @@ impl Certificates {
             .chain
             .split_first()
             .expect("a file without a certificate is no chain");
-        let now = UnixTime::now();
+        // Before 1970 nothing is valid yet.
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = UnixTime::since_unix_epoch(now);
         servers
             .verify_server_cert(own, between, &name, &[], now)
             .map(|_| ())

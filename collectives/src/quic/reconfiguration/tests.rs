@@ -1,14 +1,18 @@
 //! A member that another calls or that calls it, whose part the test plays.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use quinn::{ClientConfig, Connection, RecvStream, SendStream};
+use tokio::task::yield_now;
+use tokio::time::timeout;
 
 use super::*;
-use crate::Rank;
-use crate::quic::testing::{Job, end};
+use crate::identity::RENEWAL;
+use crate::quic::testing::{Job, PATIENCE, end};
 use crate::quic::{Remote, control};
 use crate::wire::{Ballot, Message, Newcomer, Spoken};
+use crate::{GroupConfig, JobSecret, Rank};
 
 /// As many as it takes for one that calls nobody of its own accord.
 const WORLD: u32 = 4;
@@ -262,4 +266,28 @@ async fn who_does_not_answer_over_the_connection_of_the_old_epoch_is_dialled() {
         greeted(&mut receive, epoch.node(CALLER)).await;
     };
     epoch.while_one_agrees(CALLER, is_dialled).await;
+}
+
+/// It may wait for room for as long as a day.
+#[tokio::test]
+async fn who_waits_to_be_let_in_shows_a_new_certificate_in_time() {
+    let config = GroupConfig::newcomer(["127.0.0.1:1"], JobSecret::generate().unwrap()).unwrap();
+    let config = config.with_bind("127.0.0.1:0".parse().unwrap());
+    let node = Node::open(&config).await.unwrap();
+    // It is as old as one that has been shown for so long.
+    let set_back = SystemTime::now() + 2 * RENEWAL;
+    assert_eq!(node.identity.renew(set_back), Ok(true));
+    let first = node.identity.client();
+    let is_renewed = async {
+        while Arc::ptr_eq(&first, &node.identity.client()) {
+            yield_now().await;
+        }
+    };
+    let (own, evidence) = (MemberState::default(), Evidence::default());
+    tokio::select! {
+        renewed = timeout(PATIENCE, is_renewed) => renewed.unwrap(),
+        end = node.agree(PreviousEpoch::nowhere(), own, evidence) => {
+            panic!("{:?}", end.map(|view| view.number));
+        }
+    }
 }

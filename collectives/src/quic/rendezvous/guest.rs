@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::{Rendezvous, everywhere};
 use crate::identity::{Identity, Role, distrust};
 use crate::quic::control::{self, NoMessage};
+use crate::quic::renewal::Shown;
 use crate::quic::{TURNED_AWAY, endpoint};
 use crate::wire::{Absence, Message, Registration, Stranger, WireError};
 use crate::{JoinError, Member, Rank, Refusal};
@@ -40,6 +41,21 @@ impl From<NoMessage> for Attempt {
 /// Tells rank 0, where it is looked up, at which port this one is going to listen, until it tells
 /// where all do.
 pub(super) async fn register<F: Future<Output = io::Result<SocketAddr>>>(
+    rendezvous: &Rendezvous,
+    identity: &Identity,
+    look_up: impl Fn() -> F,
+) -> Result<Vec<String>, JoinError> {
+    let shown = Shown {
+        rank: rendezvous.rank,
+        identity,
+        // Nobody calls a guest.
+        server: None,
+    };
+    let registering = until_told(rendezvous, identity, look_up);
+    shown.renew_during(registering).await
+}
+
+async fn until_told<F: Future<Output = io::Result<SocketAddr>>>(
     rendezvous: &Rendezvous,
     identity: &Identity,
     look_up: impl Fn() -> F,

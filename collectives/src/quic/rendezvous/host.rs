@@ -17,6 +17,7 @@ use crate::identity::{Identity, Role, distrust};
 use crate::notice::say;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::handshake_limiter::{HandshakeLimiter, HandshakePermit};
+use crate::quic::renewal::Shown;
 use crate::quic::{TURNED_AWAY, endpoint};
 use crate::tasks::spawn_in;
 use crate::wire::{
@@ -57,11 +58,19 @@ pub(super) async fn receive_all(
 ) -> Result<Vec<String>, JoinError> {
     let until = Instant::now() + rendezvous.limit;
     let endpoint = listen(rendezvous, identity, until).await?;
-    let mut reception = Reception::new(rendezvous, identity);
-    // Either way, who is missing says how it ended.
-    let all_come = reception.hear_until(&endpoint, |here| here.known.missing().is_empty());
-    let _ = timeout_at(until, all_come).await;
-    let met = reception.answer_all(&endpoint).await;
+    let shown = Shown {
+        rank: Rank::CHIEF,
+        identity,
+        server: Some((&endpoint, Network::default())),
+    };
+    let receiving = async {
+        let mut reception = Reception::new(rendezvous, identity);
+        // Either way, who is missing says how it ended.
+        let all_come = reception.hear_until(&endpoint, |here| here.known.missing().is_empty());
+        let _ = timeout_at(until, all_come).await;
+        reception.answer_all(&endpoint).await
+    };
+    let met = shown.renew_during(receiving).await;
     endpoint.close(TURNED_AWAY, b"");
     endpoint.wait_idle().await;
     met

@@ -1,7 +1,9 @@
 //! Processes as threads, over loopback; rank 0's port is one that the system has just given.
 
 use std::net::UdpSocket;
+use std::sync::Arc;
 use std::thread;
+use std::time::SystemTime;
 
 use meshwork_testing::free_addresses;
 use quinn::{Connection, Endpoint, RecvStream, SendStream};
@@ -9,6 +11,7 @@ use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
 use super::*;
+use crate::identity::RENEWAL;
 use crate::quic::testing::{in_time, without_look_ups};
 use crate::quic::{control, endpoint};
 use crate::wire::{Message, Registration, VERSION};
@@ -373,4 +376,21 @@ fn rank_0_looks_for_its_own_address_no_longer_than_for_the_others() {
         matches!(&error, JoinError::OwnName { reason, .. } if *reason == late),
         "{error}"
     );
+}
+
+/// They may wait for as long as a day.
+#[test]
+fn all_who_wait_show_a_new_certificate_in_time() {
+    for rank in 0..2 {
+        let waiting = of(&free_address(), rank, 2, Duration::from_millis(50));
+        let role = Role::Rank(waiting.rank);
+        let identity = Identity::of_job(&secret().into(), role).unwrap();
+        // It is as old as one that has been shown for so long.
+        let set_back = SystemTime::now() + 2 * RENEWAL;
+        assert_eq!(identity.renew(set_back), Ok(true));
+        let first = identity.client();
+        let error = waiting.on_this_thread(&identity).unwrap_err();
+        assert!(matches!(error, JoinError::NotJoined { .. }), "{error}");
+        assert!(!Arc::ptr_eq(&first, &identity.client()), "rank {rank}");
+    }
 }
