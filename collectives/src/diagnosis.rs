@@ -31,6 +31,7 @@ use std::fmt::{self, Display};
 
 use crate::Rank;
 
+pub use crate::flight_recorder::{dumps_in, epoch_folders};
 pub use dump::{Dump, DumpError, PastCall};
 pub use judge::{diagnose, diagnose_live};
 pub use trace::trace;

@@ -32,6 +32,7 @@ use crate::{Member, OperationError, Rank};
 
 use clock::{Clock, Tick};
 pub(crate) use folder::of_view;
+pub use folder::{dumps_in, epoch_folders};
 pub(crate) use journal::{Ending, MediumKind, Serial};
 use journal::{Journal, Operation};
 use long::LongWaits;

@@ -33,6 +33,7 @@ mod program;
 mod reconfiguration;
 mod refusals;
 mod rendezvous;
+mod renewal;
 mod roaming;
 mod streams;
 mod stripes;
@@ -385,7 +386,7 @@ impl Node {
     fn attend(self: &Arc<Self>, admission: &Arc<Admission>) -> Vec<AbortHandle> {
         let mut tasks = vec![
             spawn(admission::accept(admission.clone(), self.clone())),
-            spawn(admission::renew(admission.clone(), self.endpoint.clone())),
+            spawn(self.clone().renew()),
             spawn(admission::keep_to_budget(admission.clone())),
             spawn(admission::tell_where_this_is(admission.clone())),
         ];

@@ -45,6 +45,8 @@ pub(crate) use control_block::{ControlBlock, Nonce, Shape};
 pub(crate) use descriptor::decode_contract_words;
 pub(crate) use mapping::{Mapping, Population, SegmentName};
 pub(crate) use registry::{Registered, Registry};
+#[cfg(test)]
+pub(crate) use tests::layout::shared_layout;
 pub(crate) use wait::WaitObserver;
 
 impl<A: Atomic> ShmCommunicator<A> {

@@ -16,6 +16,7 @@ pub struct Look {
 
 /// A rank that said nothing of use, or could not be asked.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct Unanswered {
     /// Which, where that is known.
     pub rank: Option<u32>,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Times since the process began, in seconds, of all its threads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct CpuTimes {
     /// On a core.
     pub used: f64,

@@ -8,6 +8,7 @@ use crate::process::CpuTimes;
 
 /// How one rank fares. Times are in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct RankStatus {
     /// Its rank.
     pub rank: u32,
@@ -47,6 +48,7 @@ pub struct RankStatus {
 
 /// An operation that a rank is in.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct RankCall {
     /// What was called.
     pub what: String,
@@ -60,6 +62,7 @@ pub struct RankCall {
 
 /// The connections with another rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct PeerLink {
     /// The other rank.
     pub to: u32,
@@ -77,6 +80,7 @@ pub struct PeerLink {
 
 /// A rank that left or came.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct MemberChange {
     /// The view that ended by it, or began with it.
     pub view: u64,

@@ -187,7 +187,7 @@ pub enum ConfigError {
     },
     /// This process may not have as many files open as its rank takes.
     #[error(
-        "a rank of {world} takes up to {needed} open files and this process may have {limit}: raise the limit with 'ulimit -n {needed}'"
+        "a rank of {world} takes up to {needed} open files and this process may have {limit}, its hard limit: raise it where the session, service or container is started"
     )]
     OpenFiles {
         /// Ranks in the group.

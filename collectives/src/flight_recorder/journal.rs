@@ -18,13 +18,9 @@ use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
-use meshwork_accel::{ElementType, ReduceOp};
-
 use super::clock::Tick;
 use super::totals::Counters;
-use crate::Rank;
 use crate::contract::{Contract, Kind};
-use crate::schedule::Algorithm;
 
 /// Operations that are remembered of a group.
 pub(super) const LENGTH: usize = 256;
@@ -89,7 +85,7 @@ struct Slot {
     /// 0 while the others change.
     serial: AtomicU64,
     sequence: AtomicU64,
-    /// Kind, algorithm, element type and op, from the lowest byte; above them the root.
+    /// [`Contract::codes`].
     codes: AtomicU64,
     count: AtomicU64,
     /// Bytes.
@@ -101,8 +97,6 @@ struct Slot {
     ended: AtomicU64,
 }
 
-/// "No root": the world is always smaller.
-const NO_ROOT: u32 = u32::MAX;
 /// How often a slot is read that changes meanwhile: its writer writes eight words.
 const READS: usize = 1000;
 
@@ -143,7 +137,7 @@ impl Journal {
         // Nobody who sees a word of this operation takes it for one of the slot's last.
         fence(Ordering::Release);
         slot.sequence.store(contract.sequence, Ordering::Relaxed);
-        slot.codes.store(codes(&contract), Ordering::Relaxed);
+        slot.codes.store(contract.codes(), Ordering::Relaxed);
         slot.count.store(contract.count, Ordering::Relaxed);
         slot.moved.store(moved, Ordering::Relaxed);
         let caller = ptr::from_ref(caller).cast_mut();
@@ -209,7 +203,7 @@ impl Journal {
         }
         // SAFETY: nothing but null and references that live for ever is ever stored.
         let caller = unsafe { caller.as_ref() }?;
-        let contract = contract(codes, self.epoch, self.group, sequence, count)?;
+        let contract = Contract::of_codes(codes, self.epoch, self.group, sequence, count).ok()?;
         Some(Record {
             serial: Serial(serial),
             contract,
@@ -237,35 +231,6 @@ pub(super) struct Operation {
     pub(super) moved: u64,
 }
 
-#[inline]
-fn codes(contract: &Contract) -> u64 {
-    let codes = u32::from_le_bytes([
-        contract.kind as u8,
-        contract.algorithm.map_or(0, Algorithm::code),
-        contract.element.code(),
-        contract.op.map_or(0, ReduceOp::code),
-    ]);
-    let root = contract.root.map_or(NO_ROOT, Rank::number);
-    u64::from(root) << 32 | u64::from(codes)
-}
-
-/// Inverse of [`codes`], with what is kept beside them.
-fn contract(codes: u64, epoch: u64, group: u64, sequence: u64, count: u64) -> Option<Contract> {
-    let [kind, algorithm, element, op, root @ ..] = codes.to_le_bytes();
-    let root = u32::from_le_bytes(root);
-    Some(Contract {
-        epoch,
-        group,
-        sequence,
-        kind: Kind::from_code(kind)?,
-        algorithm: Algorithm::from_code(algorithm),
-        element: ElementType::from_code(element)?,
-        count,
-        op: ReduceOp::from_code(op),
-        root: (root != NO_ROOT).then_some(Rank::new(root)),
-    })
-}
-
 #[expect(clippy::cast_possible_truncation, reason = "below LENGTH")]
 fn place(serial: Serial) -> usize {
     (serial.0 % LENGTH as u64) as usize
@@ -273,7 +238,11 @@ fn place(serial: Serial) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use meshwork_accel::{ElementType, ReduceOp};
+
     use super::*;
+    use crate::Rank;
+    use crate::schedule::Algorithm;
 
     /// One of several, in turn.
     fn of<T: Copy>(choices: &[T], number: u64) -> T {

@@ -57,6 +57,7 @@ impl Group {
         op: ReduceOp,
     ) -> Result<(), OperationError> {
         length("all_reduce", "output", output.len(), input.len())?;
+        Reduction::<T>::new(op)?;
         output.copy_from_slice(input);
         self.all_reduce(output, op)
     }

@@ -83,7 +83,8 @@ impl Group {
     }
 
     /// Starts [`all_reduce_compressed`](Self::all_reduce_compressed) with a residual, and returns
-    /// at once; see [`start_all_reduce`](Self::start_all_reduce). Buffer and residual come back.
+    /// at once unless [the line is full](Self::start_operations); see
+    /// [`start_all_reduce`](Self::start_all_reduce). Buffer and residual come back.
     ///
     /// # Errors
     /// [`OperationError::System`] when no thread can be started; what goes wrong later is told by

@@ -149,9 +149,14 @@ fn gone() -> SystemError {
 }
 
 impl Group {
-    /// Starts operations that follow one another on `buffers`, and returns at once: `operations` is
-    /// called with this rank's end of the group behind all that was started before. Several are
-    /// carried out as one where what comes between them, such as a copy, is to go on meanwhile too.
+    /// Starts operations that follow one another on `buffers`, and returns at once unless the line
+    /// is full: `operations` is called with this rank's end of the group behind all that was
+    /// started before. Several are carried out as one where what comes between them, such as a
+    /// copy, is to go on meanwhile too.
+    ///
+    /// The line is full when 256 that were started wait behind the one under way. Whoever starts
+    /// another then waits until that one is done, which blocks the thread in asynchronous code too;
+    /// operations that start others do not wait.
     ///
     /// ```
     /// use meshwork_collectives::{Group, ReduceOp};

@@ -11,7 +11,8 @@ use crate::{OperationError, Rank};
 
 impl Group {
     /// Starts to replace `buffer`, on every rank, by the reduction of all ranks' buffers, and
-    /// returns at once; see [`all_reduce`](Self::all_reduce).
+    /// returns at once unless [the line is full](Self::start_operations); see
+    /// [`all_reduce`](Self::all_reduce).
     ///
     /// Operations are carried out one after the other in the order in which they were called, those
     /// that were started and those that block alike.
@@ -56,8 +57,9 @@ impl Group {
         })
     }
 
-    /// Starts to replace `buffer`, on every rank, by the buffer of `root`, and returns at once; see
-    /// [`broadcast`](Self::broadcast) and [`start_all_reduce`](Self::start_all_reduce).
+    /// Starts to replace `buffer`, on every rank, by the buffer of `root`, and returns at once
+    /// unless [the line is full](Self::start_operations); see [`broadcast`](Self::broadcast) and
+    /// [`start_all_reduce`](Self::start_all_reduce).
     ///
     /// # Errors
     /// Those of [`start_all_reduce`](Self::start_all_reduce), and [`OperationError::RankOutside`].
@@ -81,8 +83,9 @@ impl Group {
     }
 
     /// Starts to reduce all ranks' inputs, block `r` of it into the output of rank `r`, and returns
-    /// at once; see [`reduce_scatter`](Self::reduce_scatter) and
-    /// [`start_all_reduce`](Self::start_all_reduce). Both buffers come back.
+    /// at once unless [the line is full](Self::start_operations); see
+    /// [`reduce_scatter`](Self::reduce_scatter) and [`start_all_reduce`](Self::start_all_reduce).
+    /// Both buffers come back.
     ///
     /// # Errors
     /// Those of [`start_all_reduce`](Self::start_all_reduce); [`OperationError::Length`] by
@@ -109,9 +112,9 @@ impl Group {
         })
     }
 
-    /// Starts to give every rank the inputs of all, and returns at once; see
-    /// [`all_gather`](Self::all_gather) and [`start_all_reduce`](Self::start_all_reduce). Both
-    /// buffers come back.
+    /// Starts to give every rank the inputs of all, and returns at once unless
+    /// [the line is full](Self::start_operations); see [`all_gather`](Self::all_gather) and
+    /// [`start_all_reduce`](Self::start_all_reduce). Both buffers come back.
     ///
     /// # Errors
     /// [`OperationError::System`] when no thread can be started; what goes wrong later is told by
@@ -136,8 +139,9 @@ impl Group {
         })
     }
 
-    /// Starts to give every rank a block from every rank, and returns at once; see
-    /// [`all_to_all`](Self::all_to_all) and [`start_all_gather`](Self::start_all_gather).
+    /// Starts to give every rank a block from every rank, and returns at once unless
+    /// [the line is full](Self::start_operations); see [`all_to_all`](Self::all_to_all) and
+    /// [`start_all_gather`](Self::start_all_gather).
     ///
     /// # Errors
     /// Those of [`start_all_gather`](Self::start_all_gather); [`OperationError::NotDivisible`] by

@@ -238,7 +238,7 @@ impl Hierarchy {
         let inner = Reduction::carrying(reduction.element(), op)?;
         let me = self.local.rank.index();
         let blocks: Vec<Range<usize>> = (0..self.local.world as usize)
-            .map(|place| self.share(buffer.len(), place))
+            .map(|place| Self::share(self.shares, buffer.len(), place))
             .collect();
         let mut share = vec![T::default(); blocks[me].len()];
         let receives = self.receives(|_| me, |_| blocks[me].start, |_| 0..share.len());
@@ -260,7 +260,7 @@ impl Hierarchy {
             call.perform(across, spec, work)?;
         }
         buffer[blocks[me].clone()].copy_from_slice(&share);
-        self.gather_shares(call, &share, buffer)?;
+        self.gather_here(call, &share, |from| blocks[from].clone(), buffer)?;
         reduction.finish(buffer, self.world());
         Ok(())
     }
@@ -287,7 +287,9 @@ impl Hierarchy {
             };
             call.perform(&mut self.local, spec, work)?;
         }
-        let own = self.share(buffer.len(), self.local.rank.index());
+        let (shares, len) = (self.shares, buffer.len());
+        let range = |place| Self::share(shares, len, place);
+        let own = range(self.local.rank.index());
         if let (Some(across), Some(root)) = (&mut self.across, carrier) {
             let spec = OperationSpec::new(Kind::Broadcast, own.len()).with_root(root);
             let buffer = &mut buffer[own.clone()];
@@ -297,7 +299,7 @@ impl Hierarchy {
             return Ok(());
         }
         let share = buffer[own].to_vec();
-        self.gather_shares(call, &share, buffer)
+        self.gather_here(call, &share, range, buffer)
     }
 
     fn world(&self) -> NonZeroU32 {
@@ -307,29 +309,10 @@ impl Hierarchy {
             .expect("a world is 1 to `WORLD_LIMIT`")
     }
 
-    /// Gives the ranks of this host what each of them carries.
-    fn gather_shares<T: Element>(
-        &mut self,
-        call: CallOfParts,
-        share: &[T],
-        buffer: &mut [T],
-    ) -> Result<(), OperationError> {
-        let spec = OperationSpec::new(Kind::AllGather, buffer.len());
-        let receives = self.receives(|_| 0, |_| 0, |from| self.share(buffer.len(), from));
-        let whole = 0..share.len();
-        let transfer = Transfer {
-            outgoing_blocks: SendBlocks::whole(share, std::slice::from_ref(&whole)),
-            receives: &receives,
-            output: buffer,
-            then: OnArrival::Copy,
-        };
-        call.perform(&mut self.local, spec, Work::Exchange(transfer))
-    }
-
-    /// The elements that the rank at this place of a host carries.
-    fn share(&self, len: usize, place: usize) -> Range<usize> {
-        if place < self.shares {
-            chunk(len, self.shares, place)
+    /// The elements that the rank at this place of a host carries, of `len` in so many shares.
+    fn share(shares: usize, len: usize, place: usize) -> Range<usize> {
+        if place < shares {
+            chunk(len, shares, place)
         } else {
             len..len
         }

@@ -10,13 +10,10 @@ use std::ops::BitOr;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use meshwork_accel::{ElementType, ReduceOp};
 use smallvec::SmallVec;
 
 use super::control_block::{DescriptorCell, SITE_WORDS};
-use crate::Rank;
-use crate::contract::{Contract, Kind, SITE_LIMIT, told_site};
-use crate::schedule::Algorithm;
+use crate::contract::{Contract, SITE_LIMIT, told_site};
 use crate::wire::WireError;
 
 /// Where a rank's bytes are.
@@ -65,22 +62,13 @@ const ADDRESS: u64 = 4;
 const FOREIGN: u64 = 5;
 const KIND_BITS: u32 = 8;
 const KIND: u64 = 0xff;
-/// "No root": the world is always smaller.
-const NO_ROOT: u32 = u32::MAX;
 
 /// The words of a contract. `digest` stands for what has no room: the lengths of uneven blocks.
 #[inline]
 pub(super) fn contract_words(contract: &Contract, digest: u64) -> ContractWords {
-    let codes = u32::from_le_bytes([
-        contract.kind as u8,
-        contract.algorithm.map_or(0, Algorithm::code),
-        contract.element.code(),
-        contract.op.map_or(0, ReduceOp::code),
-    ]);
-    let root = contract.root.map_or(NO_ROOT, Rank::number);
     [
         contract.sequence,
-        u64::from(root) << 32 | u64::from(codes),
+        contract.codes(),
         contract.count,
         contract.group,
         contract.epoch,
@@ -94,30 +82,7 @@ pub(super) fn contract_words(contract: &Contract, digest: u64) -> ContractWords 
 /// [`WireError::Code`] for a number that stands for nothing.
 pub(super) fn contract(contract_words: &ContractWords) -> Result<Contract, WireError> {
     let [sequence, codes, count, group, epoch, _] = *contract_words;
-    let (root, codes) = (high(codes), codes.to_le_bytes());
-    let unknown = |field, at: usize| WireError::Code {
-        field,
-        found: codes[at].into(),
-    };
-    let op = match codes[3] {
-        0 => None,
-        code => Some(ReduceOp::from_code(code).ok_or_else(|| unknown("reduce op", 3))?),
-    };
-    let algorithm = match codes[1] {
-        0 => None,
-        code => Some(Algorithm::from_code(code).ok_or_else(|| unknown("algorithm", 1))?),
-    };
-    Ok(Contract {
-        epoch,
-        group,
-        sequence,
-        kind: Kind::from_code(codes[0]).ok_or_else(|| unknown("operation", 0))?,
-        algorithm,
-        element: ElementType::from_code(codes[2]).ok_or_else(|| unknown("element type", 2))?,
-        count,
-        op,
-        root: (root != NO_ROOT).then_some(Rank::new(root)),
-    })
+    Contract::of_codes(codes, epoch, group, sequence, count)
 }
 
 /// Reads words that need not be a post's, as fuzz targets have them.

@@ -128,7 +128,7 @@ fn cut_mut<T: Element>(output: &mut [T]) -> impl Iterator<Item = &mut [T]> {
     empty.into_iter().chain(pieces)
 }
 
-fn pieces<T: Element>(input: &[T]) -> u64 {
+pub(super) fn pieces<T: Element>(input: &[T]) -> u64 {
     cut(input).count() as u64
 }
 

@@ -1,11 +1,7 @@
 //! The head of a frame on a data stream: contract, kind and length, with their bytes.
 
-use meshwork_accel::{ElementType, ReduceOp};
-
 use super::{MAGIC, VERSION, WireError, begins_well};
-use crate::Rank;
-use crate::contract::{Contract, Kind, SITE_LIMIT};
-use crate::schedule::Algorithm;
+use crate::contract::{Contract, SITE_LIMIT};
 
 /// Bytes before each chunk.
 pub(crate) const FRAME_BYTES: usize = 56;
@@ -33,31 +29,22 @@ pub(crate) enum FrameType {
     Chunk = 2,
 }
 
-/// "No root": the world is always smaller.
-const NO_ROOT: u32 = u32::MAX;
-
 impl Frame {
     pub(crate) fn encode(&self) -> [u8; FRAME_BYTES] {
         let Contract {
             epoch,
             group,
             sequence,
-            kind,
-            algorithm,
-            element,
             count,
-            op,
-            root,
+            ..
         } = self.contract;
+        let codes = self.contract.codes().to_le_bytes();
         let mut bytes = [0; FRAME_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
         bytes[5] = self.frame_type as u8;
-        bytes[6] = kind as u8;
-        bytes[7] = algorithm.map_or(0, Algorithm::code);
-        bytes[8] = element.code();
-        bytes[9] = op.map_or(0, ReduceOp::code);
-        bytes[12..16].copy_from_slice(&root.map_or(NO_ROOT, Rank::number).to_le_bytes());
+        bytes[6..10].copy_from_slice(&codes[..4]);
+        bytes[12..16].copy_from_slice(&codes[4..]);
         bytes[16..24].copy_from_slice(&sequence.to_le_bytes());
         bytes[24..32].copy_from_slice(&count.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.length.to_le_bytes());
@@ -68,35 +55,19 @@ impl Frame {
 
     pub(crate) fn decode(bytes: &[u8; FRAME_BYTES]) -> Result<Self, WireError> {
         begins_well(bytes)?;
-        let code = |field, at: usize| WireError::Code {
-            field,
-            found: u32::from(bytes[at]),
-        };
         let frame_type = match bytes[5] {
             1 => FrameType::Call,
             2 => FrameType::Chunk,
-            _ => return Err(code("frame type", 5)),
+            code => {
+                return Err(WireError::Code {
+                    field: "frame type",
+                    found: code.into(),
+                });
+            }
         };
-        let op = match bytes[9] {
-            0 => None,
-            found => Some(ReduceOp::from_code(found).ok_or_else(|| code("reduce op", 9))?),
-        };
-        let algorithm = match bytes[7] {
-            0 => None,
-            found => Some(Algorithm::from_code(found).ok_or_else(|| code("algorithm", 7))?),
-        };
-        let root = short(bytes, 12);
-        let contract = Contract {
-            epoch: long(bytes, 48),
-            group: long(bytes, 40),
-            kind: Kind::from_code(bytes[6]).ok_or_else(|| code("operation", 6))?,
-            algorithm,
-            element: ElementType::from_code(bytes[8]).ok_or_else(|| code("element type", 8))?,
-            op,
-            root: (root != NO_ROOT).then(|| Rank::new(root)),
-            sequence: long(bytes, 16),
-            count: long(bytes, 24),
-        };
+        let codes = u64::from(short(bytes, 12)) << 32 | u64::from(short(bytes, 6));
+        let [epoch, group, sequence, count] = [48, 40, 16, 24].map(|at| long(bytes, at));
+        let contract = Contract::of_codes(codes, epoch, group, sequence, count)?;
         let length = long(bytes, 32);
         if frame_type == FrameType::Call && length > SITE_LIMIT as u64 {
             return Err(WireError::Length {
@@ -126,9 +97,14 @@ fn long(bytes: &[u8; FRAME_BYTES], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use meshwork_accel::{ElementType, ReduceOp};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Rank;
+    use crate::contract::Kind;
+    use crate::schedule::Algorithm;
+    use crate::wire::codes::NO_ROOT;
 
     fn any_frame() -> impl Strategy<Value = Frame> {
         let kinds = prop::sample::select(Kind::ALL.to_vec());

@@ -384,6 +384,9 @@ pub(crate) fn truncate(text: &str) -> String {
 }
 
 #[cfg(test)]
+pub(super) use tests::samples;
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
@@ -463,7 +466,8 @@ mod tests {
         }))
     }
 
-    fn samples() -> Vec<Message> {
+    /// Messages of every type.
+    pub(in crate::wire) fn samples() -> Vec<Message> {
         let others = vec![
             Message::Hello(hello()),
             Message::Welcome(hello()),
@@ -512,7 +516,40 @@ mod tests {
                 &Message::OpenStreams(7),
             )),
         ];
-        [others, closings(), aborts()].concat()
+        [others, closings(), aborts(), agreement()].concat()
+    }
+
+    /// What is said on the next epoch besides promises.
+    fn agreement() -> Vec<Message> {
+        let ballot = Ballot {
+            round: 7,
+            proposer: 1,
+        };
+        let decision = Decision {
+            epoch: 2,
+            survivors: vec![newcomer(0).process],
+            newcomers: vec![newcomer(1)],
+            completed: 17,
+        };
+        let part = vec![2, 3];
+        let voters = decision.survivors.clone();
+        let said = [
+            AgreementMessage::Prepare {
+                ballot,
+                part: part.clone(),
+            },
+            AgreementMessage::Propose {
+                ballot,
+                decision: decision.clone(),
+                part,
+            },
+            AgreementMessage::Accept { ballot, voters },
+            AgreementMessage::Overtaken { by: ballot },
+            AgreementMessage::Decided(decision),
+            AgreementMessage::Waits { ballot, beat: 3 },
+        ];
+        said.map(|message| Message::Spoken(Spoken { epoch: 1, message }))
+            .to_vec()
     }
 
     fn closings() -> Vec<Message> {

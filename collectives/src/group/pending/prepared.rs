@@ -114,8 +114,8 @@ impl<B> Prepared<B> {
         self.buffer.as_mut()
     }
 
-    /// Starts the operation, behind all that was started before, and returns at once. Nothing
-    /// happens while it is under way already.
+    /// Starts the operation, behind all that was started before, and returns at once unless
+    /// [the line is full](Group::start_operations). Nothing happens while it is under way already.
     ///
     /// # Errors
     /// [`OperationError::System`] when the group is over, or the operation has failed before.

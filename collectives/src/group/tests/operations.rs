@@ -493,6 +493,24 @@ fn operations_that_were_started_are_done_in_order_and_with_blocking_ones_between
 }
 
 #[test]
+fn an_op_that_elements_do_not_have_is_refused_and_nothing_has_happened() {
+    let mut group = Group::local(1).unwrap().remove(0);
+    let (mut buffer, mut output) = ([1.0_f32], [2.0_f32]);
+    let refused = [
+        group.all_reduce(&mut buffer, ReduceOp::And),
+        group.all_reduce_into(&[3.0], &mut output, ReduceOp::And),
+        group.reduce(&mut buffer, ReduceOp::And, Rank::CHIEF),
+        group.reduce_scatter(&[3.0], &mut output, ReduceOp::And),
+    ];
+    let unsupported = |refused: &Result<(), OperationError>| {
+        matches!(refused, Err(OperationError::Unsupported(_)))
+    };
+    assert!(refused.iter().all(unsupported), "{refused:?}");
+    assert_eq!((buffer, output), ([1.0], [2.0]));
+    assert_eq!(group.barrier(), Ok(()));
+}
+
+#[test]
 fn pairs_that_disagree_on_a_length_are_named() {
     for over in Over::ALL {
         let errors = over.run(2, |mut group| {

@@ -45,8 +45,8 @@ impl Hierarchy {
             .map_or(0, |before| blocks[before].end);
         blocks[self.me] = start..start + outgoing_blocks.input.len();
         let home: Vec<_> = self.hosts.members(self.home()).collect();
-        let into: Vec<_> = home.iter().map(|place| blocks[*place].clone()).collect();
-        self.gather_here(call, outgoing_blocks.input, &into, output)?;
+        let into = |from: usize| blocks[home[from]].clone();
+        self.gather_here(call, outgoing_blocks.input, into, output)?;
         for turn in 0..self.turns() {
             let wards = self.wards(self.local_rank(), turn);
             let (carried, ranges) = self.gather_across(call, &wards, &blocks, output)?;
@@ -59,22 +59,22 @@ impl Hierarchy {
                 if let Some(ward) = wards[host] {
                     output[blocks[ward].clone()].copy_from_slice(own);
                 }
-                self.gather_here(call, own, &into, output)?;
+                self.gather_here(call, own, |from| into[from].clone(), output)?;
             }
         }
         Ok(())
     }
 
     /// Gives the ranks of this host what each of them has, and puts that of each `into` its place.
-    fn gather_here<T: Element>(
+    pub(super) fn gather_here<T: Element>(
         &mut self,
         call: CallOfParts,
         own: &[T],
-        into: &[Range<usize>],
+        into: impl Fn(usize) -> Range<usize>,
         output: &mut [T],
     ) -> Result<(), OperationError> {
         let spec = OperationSpec::new(Kind::AllGather, output.len());
-        let receives = self.receives(|_| 0, |_| 0, |from| into[from].clone());
+        let receives = self.receives(|_| 0, |_| 0, into);
         let whole = 0..own.len();
         let transfer = Transfer {
             outgoing_blocks: SendBlocks::whole(own, std::slice::from_ref(&whole)),
