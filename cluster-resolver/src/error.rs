@@ -278,16 +278,9 @@ impl Error {
         match self {
             Self::Etcd(error) => error.is_transient(),
             Self::Service(error) => error.is_transient(),
-            Self::Scheduler(SchedulerError::Flux { problem }) => {
-                matches!(problem, FluxProblem::TimedOut { .. })
-            }
-            other => matches!(
-                other,
-                Self::Slurm(SlurmError::Unanswered {
-                    problem: ScontrolProblem::TimedOut { .. },
-                    ..
-                })
-            ),
+            Self::Scheduler(SchedulerError::Flux { problem }) => problem.is_transient(),
+            Self::Slurm(SlurmError::Unanswered { problem, .. }) => problem.is_transient(),
+            _ => false,
         }
     }
 }
@@ -352,6 +345,9 @@ impl Display for Near<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -376,7 +372,9 @@ mod tests {
                 wanted,
             })
         };
-        let cases: [(Error, bool); 13] = [
+        let said = || "Unable to contact slurm controller".to_owned();
+        let (full, missing) = (io::ErrorKind::WouldBlock, io::ErrorKind::NotFound);
+        let cases: [(Error, bool); 19] = [
             (tpu("CREATING"), true),
             (tpu("PREEMPTED"), false),
             (ServiceError::PodWithoutAddress { pod }.into(), true),
@@ -389,10 +387,34 @@ mod tests {
             (flux(FluxProblem::Unknown), false),
             (slurm(ScontrolProblem::TimedOut { seconds: 10 }), true),
             (slurm(ScontrolProblem::NotAsked), false),
+            (flux(FluxProblem::Failed { said: said() }), true),
+            (slurm(ScontrolProblem::Failed { said: said() }), true),
+            (flux(FluxProblem::NotStarted { kind: full }), true),
+            (slurm(ScontrolProblem::NotStarted { kind: full }), true),
+            (flux(FluxProblem::NotStarted { kind: missing }), false),
+            (slurm(ScontrolProblem::NotStarted { kind: missing }), false),
             (Error::NotUnicode { variable }, false),
         ];
         for (error, is_transient) in cases {
             assert_eq!(error.is_transient(), is_transient, "{error}");
         }
+    }
+
+    #[test]
+    fn distrust_is_transient_only_where_it_is_read_again_whom_to_trust() {
+        let unreachable = |problem| ServiceError::Unreachable {
+            url: "https://a:1".to_owned(),
+            attempts: 9,
+            waited: Duration::from_secs(30),
+            problem,
+        };
+        let etcd = EtcdError::Service {
+            operation: EtcdOperation::List,
+            key: "/meshwork/bert".to_owned(),
+            problem: unreachable(ServiceErrorKind::NoTrust),
+        };
+        assert!(unreachable(ServiceErrorKind::NoConnection).is_transient());
+        assert!(!unreachable(ServiceErrorKind::NoTrust).is_transient());
+        assert!(Error::from(etcd).is_transient());
     }
 }

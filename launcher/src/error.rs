@@ -75,7 +75,7 @@ pub enum LaunchError {
     },
     /// The caller's variable cannot be set by the shell of another host.
     #[error(
-        "variable {} cannot be set on another host: use letters, digits and underscores in its name",
+        "variable {} cannot be set on another host: use letters, digits and underscores in its name, and none that shells set themselves",
         name.display()
     )]
     RemoteVariable {
@@ -131,7 +131,7 @@ pub enum LaunchError {
     },
     /// This process may not hold enough files open for the workers' output; nothing was started.
     #[error(
-        "{workers} workers take up to {needed} open files and this process may have {limit}: raise the limit with 'ulimit -n {needed}' or start fewer workers"
+        "{workers} workers take up to {needed} open files and this process may have {limit}, its hard limit: raise it where the session, service or container is started, or start fewer workers"
     )]
     OpenFiles {
         /// Workers asked for.

@@ -244,6 +244,7 @@ impl Display for Shortage {
 
 /// How a worker's process ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum WorkerEnd {
     /// It exited by itself.
     Exited {

@@ -38,12 +38,13 @@ impl RemoteWorker<'_> {
     /// What a shell there does: it sets everything up, starts the worker and watches it.
     ///
     /// # Errors
-    /// [`LaunchError::RemoteVariable`] for a variable that no shell can set.
+    /// [`LaunchError::RemoteVariable`] for a variable that no shell can set, or that some set
+    /// themselves.
     pub(crate) fn orders(&self) -> Result<Orders, LaunchError> {
         let mut orders = b"\n".to_vec();
         let others = self.variables.iter();
         for (name, value) in others.filter(|(name, _)| name != JobSecret::ENV) {
-            if !is_variable(name) {
+            if !is_variable(name) || SET_BY_SHELLS.iter().any(|own| name == own) {
                 return Err(LaunchError::RemoteVariable { name: name.clone() });
             }
             orders.extend_from_slice(b"export ");
@@ -169,6 +170,30 @@ fn quote(word: &OsStr, out: &mut Vec<u8>) {
     }
     out.push(b'\'');
 }
+
+/// Variables that shells keep for themselves, as bash does, which is `sh` on many hosts: they do
+/// not let them be set, or hand on another value. `PWD` and the like are not among them: whoever
+/// hands on a whole environment has them, and does not miss them.
+const SET_BY_SHELLS: [&str; 18] = [
+    "BASHOPTS",
+    "BASHPID",
+    "BASH_VERSINFO",
+    "DIRSTACK",
+    "EPOCHREALTIME",
+    "EPOCHSECONDS",
+    "EUID",
+    "FUNCNAME",
+    "GROUPS",
+    "HISTCMD",
+    "LINENO",
+    "OPTIND",
+    "PPID",
+    "RANDOM",
+    "SECONDS",
+    "SHELLOPTS",
+    "SRANDOM",
+    "UID",
+];
 
 fn is_variable(name: &OsStr) -> bool {
     let is_word = |&byte: &u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -351,9 +376,9 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_no_shell_can_set_is_refused() {
+    fn a_variable_that_no_shell_can_set_or_that_it_sets_itself_is_refused() {
         let mut worker = worker(OsStr::new("true"), &[]);
-        for name in ["A-B", "", "1A", "A=B"] {
+        for name in ["A-B", "", "1A", "A=B", "UID", "RANDOM"] {
             worker.variables = vec![(name.into(), "x".into())];
             let refused = worker.orders().err();
             assert!(

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::service::ServiceError;
+use super::service::{ServiceError, ServiceErrorKind};
 use crate::address::AddressProblem;
 use crate::text::{Quoted, Shortened, ShortenedUrl};
 
@@ -201,6 +201,15 @@ impl EtcdError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
+            // The file of authorities is read again.
+            Self::Service {
+                problem:
+                    ServiceError::Unreachable {
+                        problem: ServiceErrorKind::NoTrust,
+                        ..
+                    },
+                ..
+            } => true,
             Self::Client(problem) | Self::Service { problem, .. } => problem.is_transient(),
             Self::LeaseLost { .. } | Self::NoMembers { .. } => true,
             Self::SignIn { .. }

@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::PathBuf;
 
-use crate::text::Quoted;
+use crate::text::{NotStarted, Quoted};
 
 /// Why a scheduler that lists a host for each task does not say who is in the cluster.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -100,6 +100,11 @@ pub enum FluxProblem {
         /// How long it was waited for, in seconds.
         seconds: u64,
     },
+    /// It gave no answer, and not because the job is unknown.
+    Failed {
+        /// Its last words, empty if it said nothing.
+        said: String,
+    },
     /// It knows nothing about the job.
     Unknown,
     /// It answered something that is not understood.
@@ -114,16 +119,34 @@ pub enum FluxProblem {
     },
 }
 
+impl FluxProblem {
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::TimedOut { .. }
+                | Self::Failed { .. }
+                | Self::NotStarted {
+                    kind: io::ErrorKind::WouldBlock
+                }
+        )
+    }
+}
+
 impl Display for FluxProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotStarted { kind } => write!(f, "cannot be run ({kind}): put it on the PATH"),
+            Self::NotStarted { kind } => NotStarted(*kind).fmt(f),
             Self::TimedOut { seconds } => {
                 write!(
                     f,
                     "did not answer in {seconds} s: look whether its broker is up"
                 )
             }
+            Self::Failed { said } => write!(
+                f,
+                "gave no answer but {}: look whether its broker is up",
+                Quoted(said)
+            ),
             Self::Unknown => f.write_str(
                 "knows no such job: look whether it still runs, and whether this flux knows \
                  job taskmap --to=hosts",

@@ -332,7 +332,10 @@ impl ServiceError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable { problem, .. } => *problem != ServiceErrorKind::TooLong,
+            Self::Unreachable { problem, .. } => !matches!(
+                problem,
+                ServiceErrorKind::TooLong | ServiceErrorKind::NoTrust
+            ),
             Self::TpuNotReady { state, .. } => !Self::is_gone(state),
             other => matches!(
                 other,

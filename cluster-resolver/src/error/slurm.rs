@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::PathBuf;
 
-use crate::text::{Quoted, Shortened};
+use crate::text::{NotStarted, Quoted, Shortened};
 
 /// Why the environment of a Slurm task does not say who is in its step.
 ///
@@ -320,6 +320,11 @@ pub enum ScontrolProblem {
         /// How long it was waited for, in seconds.
         seconds: u64,
     },
+    /// It gave no answer, and not because the step is unknown.
+    Failed {
+        /// Its last words, empty if it said nothing.
+        said: String,
+    },
     /// It knows nothing about the step.
     Unknown,
     /// It answered something that is not understood.
@@ -331,15 +336,35 @@ pub enum ScontrolProblem {
     },
 }
 
+impl ScontrolProblem {
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::TimedOut { .. }
+                | Self::Failed { .. }
+                | Self::NotStarted {
+                    kind: io::ErrorKind::WouldBlock
+                }
+        )
+    }
+}
+
 impl Display for ScontrolProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAsked => f.write_str("is not asked: allow it, or use one task per node"),
-            Self::NotStarted { kind } => write!(f, "cannot be run ({kind}): put it on the PATH"),
+            Self::NotStarted { kind } => NotStarted(*kind).fmt(f),
             Self::TimedOut { seconds } => {
                 write!(
                     f,
                     "did not answer in {seconds} s: look whether slurmctld is up"
+                )
+            }
+            Self::Failed { said } => {
+                write!(
+                    f,
+                    "gave no answer but {}: look whether slurmctld is up",
+                    Quoted(said)
                 )
             }
             Self::Unknown => f.write_str("knows no such step: look whether it still runs"),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{Job, MOST_TASKS, PORT, lists};
 use crate::cluster::Cluster;
-use crate::command::{CommandError, output_of};
+use crate::command::{CommandError, Said, said_by};
 use crate::error::{Error, FluxProblem, LauncherError, SchedulerError};
 use crate::explanation::{Explanation, Origin, Question};
 use crate::resolver::ClusterResolver;
@@ -87,17 +87,42 @@ impl FluxResolver {
         }
         let job = read.text(JOB)?;
         let arguments = ["job", "taskmap", "--to=hosts", &job];
-        let answer = output_of(&self.program, &arguments).map_err(|error| match error {
+        let said = said_by(&self.program, &arguments).map_err(|error| match error {
             CommandError::NotStarted { kind } => FluxProblem::NotStarted { kind },
             CommandError::TimedOut { seconds } => FluxProblem::TimedOut { seconds },
         });
-        let answer = answer.map_err(SchedulerError::flux)?;
+        let answer = said.and_then(answer).map_err(SchedulerError::flux)?;
         let asked = Origin::command(format!("flux {}", arguments.join(" ")));
         evidence.read(Question::Cluster, asked, answer.trim_end());
         let hosts = lists::mapped(&answer, size).map_err(SchedulerError::flux)?;
         Ok(Job { hosts, rank })
     }
 }
+
+/// What `flux` answers, if it does.
+fn answer(said: Said) -> Result<String, FluxProblem> {
+    if !said.output.trim().is_empty() {
+        return Ok(said.output);
+    }
+    let is_final = FINAL.iter().any(|words| said.errors.contains(words));
+    Err(match is_final {
+        true => FluxProblem::Unknown,
+        false => FluxProblem::Failed {
+            said: said.last_words(),
+        },
+    })
+}
+
+/// What `flux` says of a job that it does not know, or that runs no longer, and an old one of what
+/// it is asked for.
+const FINAL: [&str; 6] = [
+    "no such job",
+    "No taskmap found",
+    "error decoding taskmap",
+    "nknown subcommand",
+    "unrecognized option",
+    "invalid value",
+];
 
 impl ClusterResolver for FluxResolver {
     fn snapshot(&self) -> Result<Cluster, Error> {
@@ -131,7 +156,12 @@ mod tests {
 
         let folder = tempfile::tempdir().unwrap();
         let flux = folder.path().join("flux");
-        let script = "#!/bin/sh\ntest \"$*\" = 'job taskmap --to=hosts f7' && echo 'n1: 0,2' && echo 'n2: 1'\n";
+        let script = "#!/bin/sh
+case \"$*\" in
+'job taskmap --to=hosts f7') echo 'n1: 0,2'; echo 'n2: 1' ;;
+'job taskmap --to=hosts f8') echo 'flux-job: Unable to get job taskmap: no such job' >&2; exit 1 ;;
+*) echo 'flux-job: flux_open: Connection refused' >&2; exit 1 ;;
+esac\n";
         std::fs::write(&flux, script).unwrap();
         std::fs::set_permissions(&flux, PermissionsExt::from_mode(0o700)).unwrap();
         let told = [(JOB, "f7"), (SIZE, "3"), (RANK, "2")];
@@ -145,13 +175,26 @@ mod tests {
             shown.contains("`flux job taskmap --to=hosts f7`: n1"),
             "{shown}"
         );
-        let told = [(JOB, "f8"), (SIZE, "3"), (RANK, "2")];
-        let other = FluxResolver::from_variables(Variables::fixed(told)).with_flux(&flux);
-        assert_eq!(
-            other.cluster_spec().unwrap_err().to_string(),
-            "only flux can tell where the tasks of this job run, and it knows no such job: look \
-             whether it still runs, and whether this flux knows job taskmap --to=hosts"
-        );
+        for (job, is_transient, said) in [
+            (
+                "f8",
+                false,
+                "only flux can tell where the tasks of this job run, and it knows no such job: \
+                 look whether it still runs, and whether this flux knows job taskmap --to=hosts",
+            ),
+            (
+                "f9",
+                true,
+                "only flux can tell where the tasks of this job run, and it gave no answer but \
+                 \"flux-job: flux_open: Connection refused\": look whether its broker is up",
+            ),
+        ] {
+            let told = [(JOB, job), (SIZE, "3"), (RANK, "2")];
+            let other = FluxResolver::from_variables(Variables::fixed(told)).with_flux(&flux);
+            let error = other.cluster_spec().unwrap_err();
+            assert_eq!(error.to_string(), said);
+            assert_eq!(error.is_transient(), is_transient, "{error}");
+        }
     }
 
     #[test]

@@ -28,9 +28,6 @@ pub(super) fn counted(pairs: &str) -> Option<Vec<String>> {
 
 /// The host of each task, in lines such as `n1: 0-3,8`.
 pub(super) fn mapped(answer: &str, size: u32) -> Result<Vec<String>, FluxProblem> {
-    if answer.trim().is_empty() {
-        return Err(FluxProblem::Unknown);
-    }
     let mut hosts = vec![None; size as usize];
     for line in answer.lines() {
         let wrong = || FluxProblem::Line {
@@ -91,7 +88,7 @@ mod tests {
             mapped("a: 0,2\nb: 1,3-4\n", 5).unwrap(),
             ["a", "b", "a", "b", "b"]
         );
-        assert_eq!(mapped("", 1), Err(FluxProblem::Unknown));
+        assert_eq!(mapped("", 1), Err(FluxProblem::Nowhere { task: 0 }));
         assert_eq!(mapped("a: 0\n", 2), Err(FluxProblem::Nowhere { task: 1 }));
     }
 

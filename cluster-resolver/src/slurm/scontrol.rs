@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::placement::Outside;
-use crate::command::{CommandError, output_of};
+use crate::command::{CommandError, Said, said_by};
 use crate::error::{ScontrolProblem, SlurmError};
 
 /// The `scontrol` command, if it may be asked.
@@ -35,21 +35,27 @@ impl Outside for Scontrol {
 
     fn distribution(&self, step: &str) -> Result<String, ScontrolProblem> {
         let program = self.program.as_ref().ok_or(ScontrolProblem::NotAsked)?;
-        let output = output_of(program, &["show", "step", step]);
-        distribution_in(&output.map_err(|error| match error {
+        let said = said_by(program, &["show", "step", step]);
+        distribution_in(&said.map_err(|error| match error {
             CommandError::NotStarted { kind } => ScontrolProblem::NotStarted { kind },
             CommandError::TimedOut { seconds } => ScontrolProblem::TimedOut { seconds },
         })?)
     }
 }
 
-/// The last field of its line, so it may hold blanks. What `scontrol` says of a step that it does
-/// not know varies, and has no such field.
-fn distribution_in(text: &str) -> Result<String, ScontrolProblem> {
-    if !text.contains("StepId=") {
-        return Err(ScontrolProblem::Unknown);
+/// The last field of its line, so it may hold blanks.
+fn distribution_in(said: &Said) -> Result<String, ScontrolProblem> {
+    if !said.output.contains("StepId=") {
+        let is_unknown =
+            said.output.contains("not found") || said.errors.contains("Invalid job id");
+        return Err(match is_unknown {
+            true => ScontrolProblem::Unknown,
+            false => ScontrolProblem::Failed {
+                said: said.last_words(),
+            },
+        });
     }
-    let mut lines = text.lines();
+    let mut lines = said.output.lines();
     let value = lines.find_map(|line| line.split_once(" Dist=").map(|(_, value)| value.trim()));
     match value {
         Some(value) if !value.is_empty() => Ok(value.to_owned()),
@@ -72,20 +78,39 @@ StepId=34.0 UserId=0 StartTime=2026-11-21T16:12:38 TimeLimit=UNLIMITED
    SrunHost:Pid=vm:21425
 ";
 
+    fn found(output: &str, errors: &str) -> Result<String, ScontrolProblem> {
+        distribution_in(&Said {
+            output: output.to_owned(),
+            errors: errors.to_owned(),
+        })
+    }
+
     #[test]
     fn the_distribution_is_the_rest_of_its_line() {
         let expected = Ok("arbitrary task distribution".to_owned());
-        assert_eq!(distribution_in(SHOWN), expected);
+        assert_eq!(found(SHOWN, ""), expected);
         let block = SHOWN.replace("arbitrary task distribution", "Block");
-        assert_eq!(distribution_in(&block), Ok("Block".to_owned()));
+        assert_eq!(found(&block, ""), Ok("Block".to_owned()));
     }
 
     #[test]
     fn an_answer_without_a_step_or_without_a_distribution_is_told_apart() {
-        assert_eq!(distribution_in(""), Err(ScontrolProblem::Unknown));
+        let unknown = Err(ScontrolProblem::Unknown);
+        assert_eq!(found("Job step 7.0 not found\n", ""), unknown);
+        let invalid = "slurm_get_job_steps error: Invalid job id specified\n";
+        assert_eq!(found("", invalid), unknown);
         let (field, value) = ("Dist", String::new());
         let expected = Err(ScontrolProblem::Answer { field, value });
-        assert_eq!(distribution_in("StepId=1.0 UserId=0\n"), expected);
+        assert_eq!(found("StepId=1.0 UserId=0\n", ""), expected);
+    }
+
+    #[test]
+    fn a_controller_that_is_away_is_no_unknown_step() {
+        let away = "slurm_get_job_steps error: Unable to contact slurm controller\n";
+        for (errors, said) in [(away, away.trim()), ("", "")] {
+            let said = said.to_owned();
+            assert_eq!(found("", errors), Err(ScontrolProblem::Failed { said }));
+        }
     }
 
     #[test]
