@@ -5,6 +5,7 @@ mod inspect;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -234,16 +235,32 @@ fn merge(latest: &Latest, path: &Path) -> Result<(), CheckpointError> {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
-    let mut file = NamedTempFile::new_in(folder).map_err(failed)?;
+    let mut file = new_file(folder).map_err(failed)?;
     saved.merge(|bytes| file.write_all(bytes).map_err(failed))?;
     file.as_file().sync_all().map_err(failed)?;
     let placed = file.persist_noclobber(path);
     placed.map_err(|error| failed(error.error)).map(drop)
 }
 
+/// A file without a name yet, for all that the umask lets read it: temporary ones are private.
+fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    let readable = fs::Permissions::from_mode(0o666);
+    builder.permissions(readable).tempfile_in(folder)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_merged_file_may_be_read_by_whom_any_other_may() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |file: &fs::File| file.metadata().unwrap().permissions().mode();
+        let plain = fs::File::create(folder.path().join("plain")).unwrap();
+        let merged = new_file(folder.path()).unwrap();
+        assert_eq!(mode(merged.as_file()), mode(&plain));
+    }
 
     #[test]
     fn stems_are_found_before_generations_only() {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use meshwork_collectives::Rank;
-use meshwork_collectives::diagnosis::{Diagnosis, Dump, diagnose, trace};
+use meshwork_collectives::diagnosis::{Diagnosis, Dump, diagnose, dumps_in, epoch_folders, trace};
 use serde_json::{Value, json};
 
 use super::DoctorError;
@@ -21,8 +21,8 @@ pub(super) struct Found {
 /// The dumps that the groups of one number have left.
 struct View {
     folder: PathBuf,
-    dumps: Vec<(PathBuf, Dump)>,
-    /// The one that was written last.
+    dumps: Vec<(PathBuf, Result<Dump, DoctorError>)>,
+    /// The one that was written last, of those that can be read.
     last: Dump,
 }
 
@@ -32,6 +32,7 @@ pub(super) fn find(folder: &Path, trace_file: Option<&Path>) -> Result<Found, Do
     let (view, mut passed_over) = last_view(folder)?;
     let mut dumps = Vec::new();
     for (path, dump) in view.dumps {
+        let dump = dump?;
         match dump.is_of_same_run(&view.last) {
             true => dumps.push(dump),
             false => passed_over.push(path),
@@ -47,12 +48,20 @@ pub(super) fn find(folder: &Path, trace_file: Option<&Path>) -> Result<Found, Do
     })
 }
 
-/// The last view of the last run, and the folders of others.
+/// The last view of the last run, and the folders of others. One of which nothing can be read may
+/// be of somebody else, or be removed at this moment.
 fn last_view(folder: &Path) -> Result<(View, Vec<PathBuf>), DoctorError> {
-    let (mut found, mut passed_over) = (None::<View>, Vec::new());
-    for folder in view_folders(folder)? {
-        let Some(view) = View::read(folder)? else {
-            continue;
+    let (mut found, mut passed_over, mut unread) = (None::<View>, Vec::new(), None);
+    let folders = epoch_folders(folder).map_err(failing(folder, "read"))?;
+    for (_, folder) in folders {
+        let view = match View::read(&folder) {
+            Ok(Some(view)) => view,
+            Ok(None) => continue,
+            Err(error) => {
+                passed_over.push(folder);
+                unread = unread.or(Some(error));
+                continue;
+            }
         };
         let (later, other) = match found {
             None => (view, None),
@@ -63,56 +72,35 @@ fn last_view(folder: &Path) -> Result<(View, Vec<PathBuf>), DoctorError> {
         passed_over.extend(other.map(|view| view.folder));
         found = Some(later);
     }
-    let path = folder.to_owned();
-    Ok((found.ok_or(DoctorError::NoDumps { path })?, passed_over))
-}
-
-/// The folder itself, and those of later views in it, in the order of the views.
-fn view_folders(folder: &Path) -> Result<Vec<PathBuf>, DoctorError> {
-    let mut folders = vec![(1, folder.to_owned())];
-    for path in entries(folder)? {
-        if let Some(view) = number(&path, "epoch-", "").filter(|_| path.is_dir()) {
-            folders.push((view, path));
-        }
-    }
-    folders.sort();
-    Ok(folders.into_iter().map(|(_, folder)| folder).collect())
+    let none = || DoctorError::NoDumps {
+        path: folder.to_owned(),
+    };
+    let found = found.ok_or_else(|| unread.unwrap_or_else(none))?;
+    Ok((found, passed_over))
 }
 
 impl View {
     /// What a folder has; `None` if it has no dumps.
-    fn read(folder: PathBuf) -> Result<Option<Self>, DoctorError> {
+    ///
+    /// # Errors
+    /// The first, if none of its dumps can be read.
+    fn read(folder: &Path) -> Result<Option<Self>, DoctorError> {
         let mut dumps = Vec::new();
-        for path in entries(&folder)? {
-            if number(&path, "rank-", ".json").is_some() {
-                let dump = read(&path)?;
-                dumps.push((path, dump));
-            }
+        for path in dumps_in(folder).map_err(failing(folder, "read"))? {
+            let dump = read(&path);
+            dumps.push((path, dump));
         }
-        let last = dumps.iter().max_by_key(|(_, dump)| dump.written());
-        let last = last.map(|(_, dump)| dump.clone());
-        Ok(last.map(|last| Self {
-            folder,
+        let readable = dumps.iter().filter_map(|(_, dump)| dump.as_ref().ok());
+        let Some(last) = readable.max_by_key(|dump| dump.written()).cloned() else {
+            let first = dumps.into_iter().find_map(|(_, dump)| dump.err());
+            return first.map_or(Ok(None), Err);
+        };
+        Ok(Some(Self {
+            folder: folder.to_owned(),
             dumps,
             last,
         }))
     }
-}
-
-fn entries(folder: &Path) -> Result<Vec<PathBuf>, DoctorError> {
-    let failing = failing(folder, "read");
-    let entries = fs::read_dir(folder).map_err(&failing)?;
-    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
-    let mut paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().map_err(&failing)?;
-    paths.sort();
-    Ok(paths)
-}
-
-/// The number between these in the name of a file.
-fn number(path: &Path, prefix: &str, suffix: &str) -> Option<u64> {
-    let name = path.file_name()?.to_str()?;
-    let digits = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
-    digits.parse().ok()
 }
 
 fn read(path: &Path) -> Result<Dump, DoctorError> {
@@ -246,6 +234,29 @@ mod tests {
         assert_eq!(found.passed_over, others);
         // Each is shown where it is named itself.
         assert_eq!(dead(&find(&later(9), None).unwrap()), 1);
+    }
+
+    #[test]
+    fn a_view_of_which_nothing_can_be_read_is_passed_over_where_another_has_dumps() {
+        let folder = tempfile::tempdir().unwrap();
+        let later = folder.path().join("epoch-2");
+        let told = (Some("a"), 500, 600);
+        leave(&later, 0, 1, told);
+        // As a host leaves it that loses power.
+        let empty = later.join("rank-0.json");
+        fs::write(&empty, "").unwrap();
+        let is_named = |found: Result<Found, DoctorError>| match found {
+            Err(DoctorError::NoDump { path, .. }) => path == empty,
+            _ => false,
+        };
+        assert!(is_named(find(folder.path(), None)));
+        leave(folder.path(), 1, 0, told);
+        let found = find(folder.path(), None).unwrap();
+        assert_eq!(dead(&found), 0);
+        assert_eq!(found.passed_over, std::slice::from_ref(&later));
+        // One that counts has to be whole.
+        leave(&later, 1, 2, told);
+        assert!(is_named(find(folder.path(), None)));
     }
 
     #[test]

@@ -96,28 +96,25 @@ fn style(state: State) -> Style {
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use serde_json::json;
 
     use super::*;
-    use meshwork_status::{JobWatch, Look, RankCall, RankStatus, Silence, Unanswered};
+    use meshwork_status::{JobWatch, Look};
 
     #[test]
     fn a_terminal_shows_who_waits_where_and_who_is_silent() {
-        let waiting = RankStatus {
-            world: 2,
-            current: Some(RankCall {
-                what: "barrier".to_owned(),
-                site: "train.rs:7".to_owned(),
-                seconds: 3.0,
-                awaited: Some(1),
-            }),
-            ..RankStatus::default()
-        };
-        let unanswered = vec![Unanswered {
-            rank: None,
-            why: "b:1 has not answered".to_owned(),
-            silence: Silence::Stopped,
-        }];
-        let job = JobWatch::default().see(Look::new(0.0, vec![waiting], unanswered));
+        let current =
+            json!({ "what": "barrier", "site": "train.rs:7", "seconds": 3.0, "awaited": 1 });
+        let waiting = json!({
+            "version": 1, "rank": 0, "address": "a:1", "world": 2, "view": 1, "age_seconds": 3.0,
+            "in_operations_seconds": 3.0, "waiting_share": 1.0, "current": current, "traffic": [],
+            "peers": [], "numbers": {}, "departures": [], "arrivals": [],
+        });
+        let stopped =
+            json!({ "rank": 1, "unanswered": "b:1 has not answered", "silence": "stopped" });
+        let lines = [waiting, stopped].map(|line| line.to_string());
+        let look = Look::from_lines(0.0, lines.iter().map(|line| Ok(line.as_str())));
+        let job = JobWatch::default().see(look);
         let mut terminal = Terminal::new(TestBackend::new(100, 8)).unwrap();
         let mut place = TableState::default();
         terminal
