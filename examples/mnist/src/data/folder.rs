@@ -72,13 +72,20 @@ fn paths(folder: &Path, split: Split) -> Result<Vec<PathBuf>, Error> {
 }
 
 impl Split {
-    /// Whether this is the name of one of its files, as MNIST's and CIFAR-10's are called.
+    /// Whether this is the name of one of its files: MNIST's begin so. CIFAR-10's, of which all are
+    /// read, are called just so, or a copy such as `data_batch_1 (1).bin` would count twice.
     fn has_file(self, name: &str) -> bool {
-        let starts: &[&str] = match self {
-            Self::Train => &["train", "data_batch"],
-            Self::Test => &["t10k", "test"],
-        };
-        starts.iter().any(|start| name.starts_with(start))
+        let name = name.trim_end_matches(".gz").trim_end_matches(".bin");
+        match self {
+            Self::Train => match name.strip_prefix("data_batch_") {
+                Some(number) => number.parse::<u8>().is_ok(),
+                None => name.starts_with("train"),
+            },
+            Self::Test => match name.strip_prefix("test_batch") {
+                Some(rest) => rest.is_empty(),
+                None => name.starts_with("t10k") || name.starts_with("test"),
+            },
+        }
     }
 }
 

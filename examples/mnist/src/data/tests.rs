@@ -122,6 +122,8 @@ fn records_of_several_files_are_one_data_set() {
     let data = load([
         ("data_batch_2.bin", &records(&[9])),
         ("data_batch_1.bin.gz", &gzipped(&records(&[0, 4]))),
+        ("data_batch_1 (1).bin", &records(&[0, 4])),
+        ("data_batch_2.bin.1", &records(&[9])),
         ("test_batch.bin", &records(&[7])),
         ("batches.meta.txt", b"airplane"),
     ])
@@ -142,6 +144,16 @@ fn records_of_several_files_are_one_data_set() {
     let mut likely = records(&[0]);
     likely[..4].copy_from_slice(&[0, 0, 8, 3]);
     assert_eq!(load([("data_batch_1", &likely)]).unwrap().len(), 1);
+}
+
+#[test]
+fn a_copy_of_the_file_of_tests_is_passed_over() {
+    let folder = TempDir::new().unwrap();
+    for name in ["test_batch.bin", "test_batch (1).bin", "test_batch.bin.1"] {
+        fs::write(folder.path().join(name), records(&[7])).unwrap();
+    }
+    let data = Dataset::load(folder.path(), Split::Test).unwrap();
+    assert_eq!(data.len(), 1);
 }
 
 #[test]
