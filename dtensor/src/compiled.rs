@@ -31,8 +31,39 @@ impl Debug for Erased {
 }
 
 /// The tensors of a list.
-fn listed<L: Tensors>(list: &L) -> impl Iterator<Item = AnyTensor> + use<L> {
-    list.list().into_iter().map(|tensor| tensor.0)
+fn listed(list: &impl Tensors) -> Vec<AnyTensor> {
+    plain(list.list())
+}
+
+fn plain(tensors: Vec<Erased>) -> Vec<AnyTensor> {
+    tensors.into_iter().map(|tensor| tensor.0).collect()
+}
+
+/// The same tensors, of which nothing is recorded.
+fn untraced(tensors: &[AnyTensor]) -> Vec<AnyTensor> {
+    tensors.iter().map(|tensor| tensor.untraced()).collect()
+}
+
+/// The same as arguments of what is recorded.
+fn given_to(recording: &Arc<Recording>, tensors: Vec<AnyTensor>) -> Vec<AnyTensor> {
+    let tensors = tensors.into_iter();
+    tensors.map(|tensor| tensor.given(recording)).collect()
+}
+
+/// Arguments, as they are told to people.
+fn described(tensors: &[Described], values: &[Arc<dyn Fixed>]) -> String {
+    let values = values.iter().map(|value| format!("{value:?}"));
+    let all = tensors.iter().map(ToString::to_string).chain(values);
+    all.collect::<Vec<String>>().join(", ")
+}
+
+/// Tells that programs are thrown away, once for each time that all have been.
+fn warn(function: &str, traces: usize, most: usize, inputs: &str) {
+    tracing::warn!(
+        "{function} was traced {traces} times, as shapes, layouts, lengths or values of its \
+         arguments changed, and {most} programs are kept: give batches one shape, or keep more \
+         (Compiled::keep); the last inputs are {inputs}"
+    );
 }
 
 /// How many programs a compiled function keeps, unless it is told otherwise.
@@ -193,12 +224,8 @@ where
     fn trace(&mut self, variables: &mut S, inputs: &I, arguments: Arguments) -> Result<O, Error> {
         let recording = Recording::new(Purpose::Program);
         let before = variables::values(variables);
-        let watched: Vec<AnyTensor> = before
-            .iter()
-            .map(|value| value.untraced().given(&recording))
-            .collect();
-        let taken = listed(inputs).map(|tensor| tensor.untraced().given(&recording));
-        let taken: Vec<AnyTensor> = taken.collect();
+        let watched = given_to(&recording, untraced(&before));
+        let taken = given_to(&recording, untraced(&listed(inputs)));
         let inputs = inputs.replaced(&mut taken.iter().cloned().map(Erased))?;
         let replaced = variables::replace(variables, &mut watched.iter().cloned());
         let context = before.iter().chain(&taken).next();
@@ -226,16 +253,18 @@ where
                 return Err(error);
             }
         };
-        let plain = variables::values(variables).into_iter();
-        let plain: Vec<AnyTensor> = plain.map(|value| value.untraced()).collect();
+        let plain = untraced(&variables::values(variables));
         variables::replace(variables, &mut plain.into_iter())?;
-        let plain = listed(&returned).map(|tensor| Erased(tensor.untraced()));
-        let plain: Vec<Erased> = plain.collect();
-        let returned = returned.replaced(&mut plain.into_iter())?;
+        let plain = untraced(&listed(&returned)).into_iter();
+        let returned = returned.replaced(&mut plain.map(Erased))?;
         self.traces += 1;
         if self.known.len() == self.most {
             self.known.remove(0);
-            self.warn(&arguments.tensors[before.len()..], &inputs.fixed());
+            if (self.traces - 1).is_multiple_of(self.most) {
+                let function = std::any::type_name::<F>();
+                let inputs = described(&arguments.tensors[before.len()..], &inputs.fixed());
+                warn(function, self.traces, self.most, &inputs);
+            }
         }
         self.known.push(Specialised {
             arguments,
@@ -244,22 +273,6 @@ where
             outputs: returned.without_elements(),
         });
         Ok(returned)
-    }
-
-    /// Tells that programs are thrown away, once for each time that all have been.
-    fn warn(&self, inputs: &[Described], values: &[Arc<dyn Fixed>]) {
-        let (traces, most) = (self.traces, self.most);
-        if (traces - 1).is_multiple_of(most) {
-            let function = std::any::type_name::<F>();
-            let values = values.iter().map(|value| format!("{value:?}"));
-            let inputs = inputs.iter().map(ToString::to_string).chain(values);
-            let inputs = inputs.collect::<Vec<String>>().join(", ");
-            tracing::warn!(
-                "{function} was traced {traces} times, as shapes, layouts, lengths or values of its \
-                 arguments changed, and {most} programs are kept: give batches one shape, or keep more \
-                 (Compiled::keep); the last inputs are {inputs}"
-            );
-        }
     }
 
     /// The program for arguments like these, which are not looked at, and stay as they are: the
@@ -293,8 +306,7 @@ where
         let given: Vec<AnyTensor> = before.iter().cloned().chain(listed(inputs)).collect();
         let first = given.first().ok_or(Error::NotHere)?;
         let recording = Recording::new(Purpose::Program);
-        let given = symbols(first.context(), &given)?.into_iter();
-        let given: Vec<AnyTensor> = given.map(|own| own.given(&recording)).collect();
+        let given = given_to(&recording, symbols(first.context(), &given)?);
         let (own, taken) = given.split_at(before.len());
         let inputs = inputs.replaced(&mut taken.iter().cloned().map(Erased))?;
         let replaced = variables::replace(variables, &mut own.iter().cloned());

@@ -62,13 +62,13 @@ pub fn scan<C: Tensors, X: Tensors, Y: Tensors>(
     stacks: &X,
     mut body: impl FnMut(&C, &X) -> Result<(C, Y), Error>,
 ) -> Result<(C, Y), Error> {
-    let given: Vec<AnyTensor> = listed(stacks).collect();
+    let given: Vec<AnyTensor> = listed(stacks);
     let count = slices(&given)?;
     let mut like: Option<Y> = None;
     let looped = Looped {
         count,
         direction: Direction::Forward,
-        carried: listed(&carried).collect(),
+        carried: listed(&carried),
         stacks: given,
         at: None,
     };
@@ -78,8 +78,8 @@ pub fn scan<C: Tensors, X: Tensors, Y: Tensors>(
         check_same(&carry, &carried)?;
         check_same(&made, like.as_ref().unwrap_or(&made))?;
         let turn = Turn {
-            carried: listed(&carry).collect(),
-            slices: listed(&made).collect(),
+            carried: listed(&carry),
+            slices: listed(&made),
         };
         like = Some(made);
         Ok(turn)
@@ -122,14 +122,14 @@ pub fn repeat<C: Tensors>(
     let looped = Looped {
         count: times,
         direction: Direction::Forward,
-        carried: listed(&carried).collect(),
+        carried: listed(&carried),
         stacks: Vec::new(),
         at: None,
     };
     let mut turn = |given: Turn| {
         let carry = body(&replaced(&carried, given.carried)?)?;
         check_same(&carry, &carried)?;
-        let carried = listed(&carry).collect();
+        let carried = listed(&carry);
         let slices = Vec::new();
         Ok(Turn { carried, slices })
     };

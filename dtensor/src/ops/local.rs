@@ -289,10 +289,8 @@ impl<T: Scalar> Local<T> {
         sizes: Vec<Shape>,
         make: impl Fn(usize) -> BackendResult,
     ) -> Result<Option<Local<R>>, Error> {
-        let made = (0..sizes.len()).map(make);
-        let made: Option<DeviceBlocks> = made.collect::<Result<_, _>>()?;
-        let blocks = made.map(|made| Blocks::there(&self.context, sizes, made));
-        Ok(blocks.map(|blocks| self.with(blocks)))
+        let made = all_made(sizes.len(), &make)?;
+        Ok(made.map(|made| self.with(Blocks::there(&self.context, sizes, made))))
     }
 
     /// Where arithmetic is done; none where that is the host.
@@ -340,9 +338,19 @@ impl<T: Scalar> Local<T> {
         &self,
         make: impl Fn(usize, ArrayViewD<'_, T>) -> ArrayD<R>,
     ) -> Result<Local<R>, Error> {
-        let views = self.views()?.into_iter().enumerate();
-        let made = views.map(|(place, view)| standard(make(place, view)));
-        Ok(self.with(Blocks::here(&self.context, made.collect())))
+        self.all_here(&make)
+    }
+
+    /// By a trait object, as [`all_made`].
+    fn all_here<R: Scalar>(
+        &self,
+        make: &dyn Fn(usize, ArrayViewD<'_, T>) -> ArrayD<R>,
+    ) -> Result<Local<R>, Error> {
+        let mut made = Vec::new();
+        for (place, view) in self.views()?.into_iter().enumerate() {
+            made.push(standard(make(place, view)));
+        }
+        Ok(self.with(Blocks::here(&self.context, made)))
     }
 
     fn with<R: Scalar>(&self, blocks: Arc<Blocks<R>>) -> Local<R> {
@@ -352,6 +360,14 @@ impl<T: Scalar> Local<T> {
             blocks,
         }
     }
+}
+
+/// What is made of each place; by a trait object, as hundreds of closures would each have a copy.
+fn all_made(
+    places: usize,
+    make: &dyn Fn(usize) -> BackendResult,
+) -> Result<Option<DeviceBlocks>, Error> {
+    (0..places).map(make).collect()
 }
 
 /// Whether a backend computes with the elements of a tensor.

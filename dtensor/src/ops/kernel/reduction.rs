@@ -1,3 +1,5 @@
+//! Folds along axes, and the place of what is best along one.
+
 use meshwork_accel::{ElementType, ReduceOp};
 use meshwork_accel_cpu::FOLD_BLOCK as BLOCK;
 use ndarray::{ArrayD, ArrayViewD, Axis};
