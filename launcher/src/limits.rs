@@ -1,9 +1,12 @@
 //! Whether the system lets this process start so many workers, asked before the first: open files,
-//! processes and threads, memory. What it tells is read in `limits/system.rs`.
+//! processes and threads, memory; and whether it has ended processes since for want of memory. What
+//! it tells is read in `limits/system.rs`.
 
 mod system;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+pub(crate) use system::MemoryKillCounters;
 
 use crate::{LaunchError, TaskLimit};
 

@@ -36,6 +36,20 @@ impl Outcome {
             Self::TooFew(shortage) => shortage.exit_code(),
         }
     }
+
+    /// Says besides what the kernel has done for want of memory, where a worker that is named has
+    /// ended as by that.
+    pub(crate) fn with_memory_kills(mut self, kills: MemoryKills) -> Self {
+        match &mut self {
+            Self::Failed(failure) => failure.memory_kills = kills.beside(failure.end),
+            Self::TooFew(shortage) => {
+                let lost = shortage.lost.iter().map(|loss| kills.beside(loss.end));
+                shortage.memory_kills = lost.max().unwrap_or_default();
+            }
+            Self::Succeeded | Self::Interrupted(_) => {}
+        }
+        self
+    }
 }
 
 impl Display for Outcome {
@@ -49,7 +63,9 @@ impl Display for Outcome {
     }
 }
 
-/// The worker that failed first, which is where to look for the cause.
+/// The worker that failed first, which is where to look for the cause. Of one of this machine that
+/// was killed by SIGKILL the text says how many processes the kernel has ended for want of memory
+/// since the run began, where it counts them, as Linux does, and has ended any.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failure {
     pub(crate) rank: Rank,
@@ -57,6 +73,7 @@ pub struct Failure {
     pub(crate) others: usize,
     pub(crate) last_words: Option<String>,
     pub(crate) hidden: usize,
+    pub(crate) memory_kills: MemoryKills,
 }
 
 impl Failure {
@@ -93,6 +110,7 @@ impl Display for Failure {
             // Quoted as Rust would: what a worker writes cannot forge a line or colour a terminal.
             write!(f, ": {words:?}")?;
         }
+        self.memory_kills.fmt(f)?;
         match self.others {
             0 => {}
             1 => f.write_str("; the other one was ended")?,
@@ -170,6 +188,7 @@ pub struct Shortage {
     pub(crate) least: usize,
     pub(crate) left: usize,
     pub(crate) lost: Vec<Loss>,
+    pub(crate) memory_kills: MemoryKills,
 }
 
 /// A worker that was started again as often as it may be.
@@ -227,7 +246,12 @@ impl Loss {
 
 impl Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { least, left, lost } = self;
+        let Self {
+            least,
+            left,
+            lost,
+            memory_kills,
+        } = self;
         write!(f, "{left} of at least {least} workers are left")?;
         for (place, loss) in lost.iter().enumerate() {
             let mark = if place == 0 { ": lost " } else { ", " };
@@ -238,7 +262,37 @@ impl Display for Shortage {
             } = loss;
             write!(f, "{mark}{rank} ({end}, after {restarts} restarts)")?;
         }
-        Ok(())
+        memory_kills.fmt(f)
+    }
+}
+
+/// How many processes the kernel has ended on this machine for want of memory, since the run began;
+/// which ones it does not tell. Shown as what follows the end of a worker, nothing for none.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct MemoryKills(pub(crate) u64);
+
+impl MemoryKills {
+    /// What is to be told of them beside this end: only one by SIGKILL can be among them.
+    pub(crate) fn beside(self, end: WorkerEnd) -> Self {
+        match end == WorkerEnd::KILLED {
+            true => self,
+            false => Self::default(),
+        }
+    }
+}
+
+impl Display for MemoryKills {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let processes = match self.0 {
+            0 => return Ok(()),
+            1 => "1 process".to_owned(),
+            kills => format!("{kills} processes"),
+        };
+        write!(
+            f,
+            "; since the run began the kernel has ended {processes} on this machine for want of \
+             memory"
+        )
     }
 }
 
@@ -262,6 +316,11 @@ impl WorkerEnd {
     /// The end of a worker that has saved the state of the job for a later run (`EX_TEMPFAIL` of
     /// sysexits); it speaks for all.
     pub(crate) const SAVED: Self = Self::Exited { status: 75 };
+
+    /// The end of a worker that was made to end at once, by whomever.
+    pub(crate) const KILLED: Self = Self::Killed {
+        signal: Signal::KILL,
+    };
 
     /// The exit status that a shell would report: 128 plus the signal's number if killed by one.
     #[must_use]
@@ -367,6 +426,7 @@ mod tests {
             others,
             last_words: last_words.map(str::to_owned),
             hidden: 0,
+            memory_kills: MemoryKills::default(),
         })
     }
 
@@ -463,6 +523,7 @@ mod tests {
             least: 2,
             left: 1,
             lost,
+            memory_kills: MemoryKills::default(),
         });
         assert_eq!(outcome.exit_code(), 2);
         assert_eq!(
@@ -470,6 +531,32 @@ mod tests {
             "1 of at least 2 workers are left: lost rank 0 (exit status 2, after 3 restarts), \
              rank 2 (killed by signal 9 (SIGKILL), after 3 restarts)"
         );
+        let outcome = outcome.with_memory_kills(MemoryKills(4)).to_string();
+        let told = "restarts); since the run began the kernel has ended 4 processes on this machine \
+                    for want of memory";
+        assert!(outcome.ends_with(told), "{outcome}");
+    }
+
+    #[test]
+    fn what_the_kernel_did_for_want_of_memory_is_told_of_who_was_killed_alone() {
+        let told = |end, others, kills| {
+            let outcome = failure(end, others, None);
+            outcome.with_memory_kills(MemoryKills(kills)).to_string()
+        };
+        assert_eq!(
+            told(WorkerEnd::KILLED, 1, 1),
+            "rank 2 failed first: killed by signal 9 (SIGKILL); since the run began the kernel has \
+             ended 1 process on this machine for want of memory; the other one was ended"
+        );
+        let killed = told(WorkerEnd::KILLED, 0, 0);
+        assert_eq!(killed, "rank 2 failed: killed by signal 9 (SIGKILL)");
+        let terminated = WorkerEnd::Killed {
+            signal: Signal::TERMINATE,
+        };
+        for end in [terminated, WorkerEnd::Exited { status: 137 }] {
+            let told = told(end, 0, 3);
+            assert!(!told.contains("memory"), "{told}");
+        }
     }
 
     #[test]

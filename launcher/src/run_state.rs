@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use meshwork_collectives::Rank;
 
-use crate::outcome::Shortage;
+use crate::outcome::{MemoryKills, Shortage};
 use crate::output::OutputSummary;
 use crate::{Elastic, Failure, Interruption, Outcome, Signal, WorkerEnd};
 use restart_policy::{ExitEffect, RestartPolicy};
@@ -272,18 +272,27 @@ impl RunState {
         }
     }
 
+    /// Whether workers have been sent SIGKILL.
+    pub(crate) fn has_killed(&self) -> bool {
+        matches!(self.phase, Phase::Killed { .. })
+    }
+
     /// How it went, once it is over and its output is read.
     pub(crate) fn outcome(&self, mut output: OutputSummary) -> Outcome {
+        let mut failed = |rank, end, others| {
+            Outcome::Failed(Failure {
+                rank,
+                end,
+                others,
+                last_words: output.last_words_of(rank),
+                hidden: output.hidden,
+                memory_kills: MemoryKills::default(),
+            })
+        };
         match self.cause.clone() {
             None => match self.shortfall() {
                 None => Outcome::Succeeded,
-                Some((rank, end)) => Outcome::Failed(Failure {
-                    rank,
-                    end,
-                    others: 0,
-                    last_words: output.last_words_of(rank),
-                    hidden: output.hidden,
-                }),
+                Some((rank, end)) => failed(rank, end, 0),
             },
             Some(Cause::Interruption(_)) if self.failed == 0 && self.succeeded >= self.least() => {
                 Outcome::Succeeded
@@ -294,13 +303,7 @@ impl RunState {
                 killed: self.killed,
                 is_saved: self.is_saved_by(signal),
             }),
-            Some(Cause::Failure { rank, end, others }) => Outcome::Failed(Failure {
-                rank,
-                end,
-                others,
-                last_words: output.last_words_of(rank),
-                hidden: output.hidden,
-            }),
+            Some(Cause::Failure { rank, end, others }) => failed(rank, end, others),
             Some(Cause::Shortage(shortage)) => Outcome::TooFew(shortage),
         }
     }
@@ -331,7 +334,7 @@ impl RunState {
     }
 
     fn kill(&mut self, now: Instant, out: &mut Vec<Step>) {
-        if !matches!(self.phase, Phase::Killed { .. }) {
+        if !self.has_killed() {
             self.killed = self.living;
             let until = now.checked_add(THERE_AND_BACK);
             self.phase = Phase::Killed { until };

@@ -12,6 +12,8 @@ use meshwork_collectives::{JobSecret, Rank};
 
 use crate::announce::announce;
 use crate::event::Event;
+use crate::limits::MemoryKillCounters;
+use crate::outcome::MemoryKills;
 use crate::output::{LostLines, OutputSummary, Pipe, Pump, Shown};
 use crate::run_state::{RestartDecision, RestartEvent, RunState, Step};
 use crate::signals::SignalWatch;
@@ -31,6 +33,10 @@ pub(crate) struct Supervisor {
     count: usize,
     output_ended: bool,
     failed_first: Arc<OnceLock<Rank>>,
+    /// As they were when the run began.
+    memory_kill_counters: MemoryKillCounters,
+    /// What they had counted when a worker was killed last.
+    memory_kills: MemoryKills,
     _signals: SignalWatch,
 }
 
@@ -58,6 +64,8 @@ impl Supervisor {
             count,
             output_ended: false,
             failed_first: Arc::default(),
+            memory_kill_counters: MemoryKillCounters::now(),
+            memory_kills: MemoryKills::default(),
         })
     }
 
@@ -104,7 +112,7 @@ impl Supervisor {
                             announce(addresses, secret, lost);
                         }
                     }
-                    Step::Tell(event) => pump.tell(told(&event)),
+                    Step::Tell(event) => pump.tell(told(&event, self.memory_kills)),
                     Step::Restart(rank, restarts) => match restart(&mut self, rank, restarts) {
                         Ok(()) => pump.add(std::mem::take(&mut self.pipes)),
                         Err(error) => {
@@ -157,6 +165,7 @@ impl Supervisor {
                 Event::OutputEnded => self.output_ended = true,
             }
         }
+        self.look_for_memory_kills(&ended);
         let mut steps = Vec::new();
         // Ends first: no worker has ended by a signal that has not been handed on yet.
         self.run_state.ended(now, &ended, &mut steps);
@@ -166,6 +175,14 @@ impl Supervisor {
         }
         self.run_state.tick(now, &mut steps);
         Ok(steps)
+    }
+
+    /// Looks what the kernel has done, where a worker of this host was killed and not from here.
+    fn look_for_memory_kills(&mut self, ended: &[(Rank, WorkerEnd)]) {
+        let mut killed = ended.iter().filter(|(_, end)| *end == WorkerEnd::KILLED);
+        if !self.run_state.has_killed() && killed.any(|(rank, _)| self.workers.is_here(*rank)) {
+            self.memory_kills = self.memory_kill_counters.since();
+        }
     }
 
     /// All workers have ended: lets what they started finish its last lines, ends that too, and
@@ -187,7 +204,8 @@ impl Supervisor {
             false => OutputSummary::default(),
         };
         let lost = output.lost.take();
-        match (self.run_state.outcome(output), lost) {
+        let outcome = self.run_state.outcome(output);
+        match (outcome.with_memory_kills(self.memory_kills), lost) {
             (Outcome::Succeeded, Some(LostLines { lines, source })) => {
                 Err(LaunchError::OutputLost { lines, source })
             }
@@ -219,7 +237,7 @@ impl Supervisor {
 }
 
 /// The line that reports the exit of a worker.
-fn told(event: &RestartEvent) -> String {
+fn told(event: &RestartEvent, memory_kills: MemoryKills) -> String {
     let RestartEvent {
         rank,
         end,
@@ -236,7 +254,8 @@ fn told(event: &RestartEvent) -> String {
         }
         RestartDecision::JobDone => "it stays away, as another has succeeded".to_owned(),
     };
-    format!("meshwork run: {rank} ended: {end}; {then}\n")
+    let memory_kills = memory_kills.beside(*end);
+    format!("meshwork run: {rank} ended: {end}{memory_kills}; {then}\n")
 }
 
 /// The line that says why a worker could not be started again, with all causes.
@@ -250,3 +269,104 @@ fn complaint(rank: Rank, error: &dyn Error) -> String {
 
 /// How long what workers have started may keep their output open after the last worker's end.
 const LINGER: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::process::Command;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::Signal;
+    use crate::remote::Orders;
+
+    /// A run of one worker by this command, beside a counter that stands at nothing.
+    fn run_of(command: Start) -> (Supervisor, TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        count(folder.path(), 0);
+        let mut supervisor = Supervisor::new(1, Duration::ZERO, None).unwrap();
+        let files = vec![folder.path().join("vmstat")];
+        supervisor.memory_kill_counters = MemoryKillCounters::of(files);
+        supervisor.start(Rank::CHIEF, command).unwrap();
+        (supervisor, folder)
+    }
+
+    fn count(folder: &Path, kills: u64) {
+        fs::write(folder.join("vmstat"), format!("oom_kill {kills}\n")).unwrap();
+    }
+
+    fn sleep() -> Command {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("1000");
+        sleep
+    }
+
+    #[test]
+    fn a_run_says_what_the_kernel_did_for_want_of_memory_while_it_lasted() {
+        let outcome = |script: &str, kills| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let (supervisor, folder) = run_of(Start::Local(command));
+            // Nobody looks before the run is supervised.
+            count(folder.path(), kills);
+            let secret = JobSecret::generate().unwrap();
+            let over = supervisor.supervise(Vec::new(), secret, None, |_, _, _| Ok(()));
+            over.unwrap().to_string()
+        };
+        let killed = "rank 0 failed: killed by signal 9 (SIGKILL)";
+        let told = "; since the run began the kernel has ended 2 processes on this machine for want \
+                    of memory";
+        assert_eq!(outcome("kill -9 $$", 2), format!("{killed}{told}"));
+        assert_eq!(outcome("kill -9 $$", 0), killed);
+        assert_eq!(outcome("exit 1", 2), "rank 0 failed: exit status 1");
+    }
+
+    #[test]
+    fn who_is_killed_from_here_or_elsewhere_is_no_reason_to_look() {
+        let here = || Start::Local(sleep());
+        let there = Start::Remote {
+            ssh: sleep(),
+            orders: Orders::new(JobSecret::generate().unwrap(), Vec::new()),
+        };
+        let interrupts = |count| vec![Signal::INTERRUPT; count];
+        for (start, signals, kills) in [
+            (here(), interrupts(0), 1),
+            (here(), interrupts(1), 1),
+            (here(), interrupts(2), 0),
+            (there, interrupts(0), 0),
+        ] {
+            let (mut supervisor, folder) = run_of(start);
+            count(folder.path(), 1);
+            for signal in signals {
+                let run_state = &mut supervisor.run_state;
+                run_state.signalled(Instant::now(), signal, &mut Vec::new());
+            }
+            supervisor.look_for_memory_kills(&[(Rank::CHIEF, WorkerEnd::KILLED)]);
+            assert_eq!(supervisor.memory_kills, MemoryKills(kills));
+        }
+    }
+
+    #[test]
+    fn the_line_of_a_restart_says_what_the_kernel_did_for_want_of_memory() {
+        let line = |end| {
+            let event = RestartEvent {
+                rank: Rank::new(1),
+                end,
+                decision: RestartDecision::GivenUp { restarts: 2 },
+            };
+            told(&event, MemoryKills(1))
+        };
+        assert_eq!(
+            line(WorkerEnd::KILLED),
+            "meshwork run: rank 1 ended: killed by signal 9 (SIGKILL); since the run began the \
+             kernel has ended 1 process on this machine for want of memory; it is given up after 2 \
+             restarts\n"
+        );
+        assert_eq!(
+            line(WorkerEnd::Exited { status: 1 }),
+            "meshwork run: rank 1 ended: exit status 1; it is given up after 2 restarts\n"
+        );
+    }
+}

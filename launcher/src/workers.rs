@@ -119,6 +119,12 @@ impl Workers {
             .collect())
     }
 
+    /// Whether the worker of this rank is a process of this host.
+    pub(crate) fn is_here(&self, rank: Rank) -> bool {
+        let worker = self.0.get(rank.index());
+        worker.is_some_and(|worker| worker.input.is_none())
+    }
+
     /// Sends a signal to every worker's process group.
     pub(crate) fn signal(&self, signal: Signal) {
         // A failure means that nobody can be reached, as when all have ended.

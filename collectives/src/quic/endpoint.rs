@@ -1,5 +1,6 @@
 //! The UDP socket and quinn's settings: windows, streams, timeouts, packet sizes, certificates.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use quinn::{
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, lookup_host};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::batches::Batches;
 use super::moves::Moves;
@@ -51,6 +52,9 @@ const INCOMING_BYTES: u64 = 64 << 10;
 /// patience is longer than this.
 const IDLE: Duration = Duration::from_secs(86_400);
 
+/// What this machine itself knows of a name, as by `/etc/hosts`, is found within that.
+const KNOWN_HERE: Duration = Duration::from_secs(1);
+
 /// Ports that the system is asked for until one is free for both UDP and TCP.
 const TRIES: usize = 16;
 
@@ -84,7 +88,8 @@ pub(super) async fn listen(
                 reason: error.to_string(),
             };
             let found = found_within(limit, lookup_host(own)).await;
-            (own, found.map_err(failed)?.collect())
+            let found = found.map_err(failed)?.collect();
+            (own, reachable(own, found, config).await)
         }
         (None, Some(address)) => ("", vec![address]),
         (None, None) => ("", vec![towards(config.seeds(), limit).await?]),
@@ -113,6 +118,53 @@ pub(super) async fn listen(
         listener,
         address,
     })
+}
+
+/// Where a rank listens whose own address means these. A name that means loopback here, as that of
+/// the machine does in the `/etc/hosts` that installers write, is another address on others: where
+/// there are any it listens at all addresses.
+async fn reachable(own: &str, mut found: Vec<SocketAddr>, config: &GroupConfig) -> Vec<SocketAddr> {
+    if own.parse::<SocketAddr>().is_ok() || !means_loopback(&found) {
+        return found;
+    }
+    let others = config.listed().iter().chain(config.seeds());
+    let until = Instant::now() + KNOWN_HERE.min(config.timeouts().join());
+    let Some(other) = elsewhere(own, others.map(String::as_str), until).await else {
+        return found;
+    };
+    // Loopback may be of both versions of IP, the job is of one.
+    found.sort_by_key(|own| other.iter().all(|other| other.is_ipv4() != own.is_ipv4()));
+    let all = |address: SocketAddr| SocketAddr::new(everywhere(address.ip()), address.port());
+    found.into_iter().map(all).collect()
+}
+
+/// Whether these are addresses that only this machine reaches.
+pub(super) fn means_loopback(found: &[SocketAddr]) -> bool {
+    let mut ips = found.iter().map(|address| address.ip().to_canonical());
+    !found.is_empty() && ips.all(|ip| ip.is_loopback())
+}
+
+/// The addresses of the first of these members that is not on this machine: neither by the host of
+/// its `own` address nor by loopback. None are known of a name that is not found in time.
+pub(super) async fn elsewhere<'a>(
+    own: &'a str,
+    members: impl Iterator<Item = &'a str>,
+    until: Instant,
+) -> Option<Vec<SocketAddr>> {
+    let host = |address: &'a str| address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let mut here = BTreeSet::from([host(own)]);
+    for member in members {
+        if !here.insert(host(member)) {
+            continue;
+        }
+        let found = timeout_at(until, lookup_host(member)).await;
+        let found = found.ok().and_then(Result::ok);
+        let found: Vec<SocketAddr> = found.into_iter().flatten().collect();
+        if !means_loopback(&found) {
+            return Some(found);
+        }
+    }
+    None
 }
 
 /// The address of this machine from which the first seed is reached that is an address at all, and

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tokio::net::lookup_host;
 use tokio::time::{Instant, timeout_at};
 
-use super::endpoint::from_here_to;
+use super::endpoint::{elsewhere, from_here_to, means_loopback};
 use crate::config::GroupConfig;
 use crate::notice::say;
 use crate::{JoinError, Member, OperationError};
@@ -24,29 +25,54 @@ async fn lines(error: &OperationError, config: &GroupConfig, listens: SocketAddr
         OperationError::Join(JoinError::OtherRank { .. }) => &[],
         _ => return Vec::new(),
     };
-    let own = own_address(config, listens).into_iter();
-    own.chain(without_a_way(missing).await).collect()
+    let until = Instant::now() + LOOKUP;
+    let own = own_address(config, listens, missing, until).await;
+    let others = without_a_way(missing, until).await;
+    own.into_iter().chain(others).collect()
 }
 
 /// Behind address translation it is as it should be; otherwise most often the process has another
-/// machine's index.
-fn own_address(config: &GroupConfig, listens: SocketAddr) -> Option<String> {
+/// machine's index, or is listed by what means this machine alone.
+async fn own_address(
+    config: &GroupConfig,
+    listens: SocketAddr,
+    missing: &[Member],
+    until: Instant,
+) -> Option<String> {
     let own = config.own_address().filter(|_| config.bind().is_none())?;
+    let rank = config.rank();
+    if listens.ip().is_loopback() {
+        let others = missing.iter().map(Member::address);
+        elsewhere(own, others, until).await?;
+        return Some(format!(
+            "{rank} listens at {} alone, which no other machine reaches: list an address of this \
+             machine's network instead of {own}",
+            listens.ip()
+        ));
+    }
     let means_all = |address: SocketAddr| address.ip().is_unspecified();
     if !means_all(listens) || own.parse().is_ok_and(means_all) {
         return None;
     }
-    Some(format!(
-        "{} is to be reached at {own}, which is no address of this machine: is its index that of \
-         another machine?",
-        config.rank()
-    ))
+    let found = timeout_at(until, lookup_host(own)).await.ok();
+    let found: Vec<SocketAddr> = found.and_then(Result::ok).into_iter().flatten().collect();
+    Some(match found.first().filter(|_| means_loopback(&found)) {
+        Some(loopback) => format!(
+            "{rank} is to be reached at {own}, which means {} on this machine: where it means that \
+             on others too, they look for it on themselves; correct /etc/hosts there, or list an \
+             address",
+            loopback.ip()
+        ),
+        None => format!(
+            "{rank} is to be reached at {own}, which is no address of this machine: is its index \
+             that of another machine?"
+        ),
+    })
 }
 
 /// Those whose names have no address, or to which this machine knows no way.
-async fn without_a_way(missing: &[Member]) -> Vec<String> {
+async fn without_a_way(missing: &[Member], until: Instant) -> Vec<String> {
     let mut lines = Vec::new();
-    let until = Instant::now() + LOOKUP;
     for member in missing.iter().take(MOST_TRIED) {
         if let Ok(Err(error)) = timeout_at(until, from_here_to(member.address())).await {
             lines.push(format!(
@@ -66,6 +92,7 @@ const LOOKUP: Duration = Duration::from_millis(500);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::testing::PATIENCE;
     use crate::{JobSecret, Rank};
 
     const ALL: &str = "0.0.0.0:4000";
@@ -76,28 +103,73 @@ mod tests {
         GroupConfig::new(&members, Rank::CHIEF, secret).unwrap()
     }
 
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        runtime.block_on(future)
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + PATIENCE
+    }
+
+    /// What is said of this own address where this member is missing.
+    fn said(config: &GroupConfig, listens: &str, missing: &str) -> Option<String> {
+        let missing = [Member::new(Rank::new(1), missing)];
+        let listens = listens.parse().unwrap();
+        block_on(async { own_address(config, listens, &missing, soon()).await })
+    }
+
     #[test]
     fn an_address_that_this_machine_does_not_have_is_doubted() {
-        let said = |own: &str, listens: &str| own_address(&config(own), listens.parse().unwrap());
+        let said = |own: &str, listens| said(&config(own), listens, "127.0.0.1:4001");
         let line = said("192.0.2.77:4000", ALL).unwrap();
         assert!(
             line.contains("rank 0") && line.contains("192.0.2.77:4000"),
             "{line}"
         );
+        assert!(line.contains("is its index"), "{line}");
         assert_eq!(said("127.0.0.1:4000", "127.0.0.1:4000"), None);
         assert_eq!(said(ALL, ALL), None);
         let bound = config("192.0.2.77:4000").with_bind(ALL.parse().unwrap());
-        assert_eq!(own_address(&bound, ALL.parse().unwrap()), None);
+        assert_eq!(self::said(&bound, ALL, "127.0.0.1:4001"), None);
+    }
+
+    #[test]
+    fn who_listens_on_loopback_alone_is_told_of_it_where_others_are_elsewhere() {
+        for own in ["localhost:4000", "127.0.0.1:4000"] {
+            let said = |missing| said(&config(own), "127.0.0.1:4000", missing);
+            let line = said("192.0.2.77:4001").unwrap();
+            assert!(
+                line.starts_with("rank 0 listens at 127.0.0.1 alone") && line.contains(own),
+                "{line}"
+            );
+            assert_eq!(said("127.0.0.2:4001"), None);
+            assert_eq!(said("localhost:4001"), None);
+        }
+        let bound = config("localhost:4000").with_bind("127.0.0.1:4000".parse().unwrap());
+        assert_eq!(said(&bound, "127.0.0.1:4000", "192.0.2.77:4001"), None);
+    }
+
+    #[test]
+    fn a_name_that_means_loopback_here_is_not_taken_for_that_of_another_machine() {
+        let line = said(&config("localhost:4000"), ALL, "192.0.2.77:4001").unwrap();
+        assert!(
+            line.starts_with("rank 0 is to be reached at localhost:4000, which means "),
+            "{line}"
+        );
+        assert!(
+            line.contains("/etc/hosts") && !line.contains("index"),
+            "{line}"
+        );
     }
 
     #[test]
     fn who_finds_another_rank_is_asked_for_its_index_where_its_address_is_not_its_own() {
         let peer = Member::new(Rank::CHIEF, "127.0.0.1:4001");
-        let runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = { runtime }.enable_all().build().unwrap();
         let said = |error: JoinError| {
             let (config, error) = (config("192.0.2.77:4000"), OperationError::from(error));
-            runtime.block_on(lines(&error, &config, ALL.parse().unwrap()))
+            block_on(lines(&error, &config, ALL.parse().unwrap()))
         };
         let told = said(JoinError::OtherRank { peer: peer.clone() });
         assert!(
@@ -115,9 +187,7 @@ mod tests {
             member(0, "127.0.0.1:4000"),
             member(1, &format!("{}:4001", "a".repeat(64))),
         ];
-        let runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = { runtime }.enable_all().build().unwrap();
-        let lines = runtime.block_on(without_a_way(&missing));
+        let lines = block_on(async { without_a_way(&missing, soon()).await });
         let [line] = lines.as_slice() else {
             panic!("{lines:?}");
         };

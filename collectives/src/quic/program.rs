@@ -10,7 +10,7 @@ use crate::notice::say;
 const OWN: &str = "/proc/self/exe";
 
 /// What program this process runs: by the word that it has been given, or else by every byte of its
-/// executable file. Zeros where that cannot be read, which differ from nobody's, and a line says so.
+/// executable file. Zeros where that cannot be read, which differ from nobody's, as a line says.
 pub(super) async fn digest(word: Option<&str>) -> [u8; 16] {
     if let Some(word) = word {
         return short(&digest::digest(&digest::SHA256, word.as_bytes()));

@@ -1,5 +1,6 @@
 //! What the system tells of its limits: those of this user, of this process's control groups, and
-//! of the machine. Where it tells nothing there is no limit.
+//! of the machine; and of processes that it has ended where memory was at its limit. Where it tells
+//! nothing there is no limit.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,16 +10,14 @@ use rustix::process::{Resource, getrlimit, getuid};
 
 use super::{Room, Tasks};
 use crate::TaskLimit;
+use crate::outcome::MemoryKills;
 
 /// Where the kernel keeps a control group's files.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 pub(super) fn room() -> Room {
-    let groups = fs::read_to_string("/proc/self/cgroup");
-    let groups = ControlGroups {
-        root: Path::new(CONTROL_GROUPS),
-        table: groups.as_deref().unwrap_or_default(),
-    };
+    let table = own_table();
+    let groups = ControlGroups::of_this_machine(&table);
     let of_group = groups.tasks_left().map(|left| Tasks {
         left,
         limit: TaskLimit::ControlGroup,
@@ -59,13 +58,64 @@ fn user_tasks_left() -> Option<u64> {
     Some(limit.saturating_sub(threads.sum()))
 }
 
+/// The files in which the kernel counts processes that it ends for want of memory, and what they
+/// said: of this process's control groups, and of the whole machine.
+#[derive(Debug)]
+pub(crate) struct MemoryKillCounters(Vec<(PathBuf, u64)>);
+
+impl MemoryKillCounters {
+    /// Those of this process, as they are now.
+    pub(crate) fn now() -> Self {
+        let table = own_table();
+        let mut files = ControlGroups::of_this_machine(&table).memory_kill_files();
+        files.push("/proc/vmstat".into());
+        Self::of(files)
+    }
+
+    pub(crate) fn of(files: Vec<PathBuf>) -> Self {
+        let counted = |file: PathBuf| memory_kills(&file).map(|kills| (file, kills));
+        Self(files.into_iter().filter_map(counted).collect())
+    }
+
+    /// What has come since. Each counts what happens on this machine, or on a part of it, so there
+    /// are at least as many as by the one that has grown most.
+    pub(crate) fn since(&self) -> MemoryKills {
+        let grown = |(file, before): &(PathBuf, u64)| memory_kills(file)?.checked_sub(*before);
+        let kills = self.0.iter().filter_map(grown).max();
+        MemoryKills(kills.unwrap_or_default())
+    }
+}
+
+fn memory_kills(file: &Path) -> Option<u64> {
+    number_after(&fs::read_to_string(file).ok()?, "oom_kill ")
+}
+
+/// What `/proc` tells of this process's control groups; nothing where there is none.
+fn own_table() -> String {
+    fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
+}
+
 /// The control groups of a process: `/proc/self/cgroup`, and where they are.
 struct ControlGroups<'a> {
     root: &'a Path,
     table: &'a str,
 }
 
-impl ControlGroups<'_> {
+impl<'a> ControlGroups<'a> {
+    fn of_this_machine(table: &'a str) -> Self {
+        let root = Path::new(CONTROL_GROUPS);
+        Self { root, table }
+    }
+
+    /// Version 2 counts in the first, version 1 in the second.
+    fn memory_kill_files(&self) -> Vec<PathBuf> {
+        let folders = self.folders("memory").into_iter();
+        let files = folders.flat_map(|folder| {
+            ["memory.events", "memory.oom_control"].map(|file| folder.join(file))
+        });
+        files.collect()
+    }
+
     fn tasks_left(&self) -> Option<u64> {
         let left = |folder: &PathBuf| {
             let most = number_in(&folder.join("pids.max"))?;
@@ -183,6 +233,66 @@ mod tests {
         };
         assert_eq!(groups.tasks_left(), Some(0));
         assert_eq!(groups.memory_left(), Some(450));
+    }
+
+    /// What has come since these groups' counters were first read, which then grew so.
+    fn kills(root: &Path, table: &str, grown: &[(&str, &str)]) -> MemoryKills {
+        let counters = MemoryKillCounters::of(ControlGroups { root, table }.memory_kill_files());
+        write(root, grown);
+        counters.since()
+    }
+
+    #[test]
+    fn processes_that_the_kernel_has_ended_meanwhile_are_counted_where_most_are() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let events = |kills: u64| format!("low 0\noom 9\noom_kill {kills}\noom_group_kill 0\n");
+        let set = |job: u64, step: u64| {
+            write(root, &[("job/memory.events", events(job).as_str())]);
+            write(root, &[("job/step/memory.events", events(step).as_str())]);
+        };
+        set(1, 1);
+        let groups = ControlGroups {
+            root,
+            table: "0::/job/step\n",
+        };
+        let counters = MemoryKillCounters::of(groups.memory_kill_files());
+        assert_eq!(counters.since(), MemoryKills(0));
+        set(4, 2);
+        assert_eq!(counters.since(), MemoryKills(3));
+        // One that counts anew has not grown.
+        set(0, 2);
+        assert_eq!(counters.since(), MemoryKills(1));
+    }
+
+    #[test]
+    fn the_first_version_and_the_machine_count_in_other_files() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let control = |kills: u64| format!("oom_kill_disable 1\nunder_oom 0\noom_kill {kills}\n");
+        let (before, after) = (control(0), control(1));
+        write(root, &[("memory/a/memory.oom_control", before.as_str())]);
+        let grown = [("memory/a/memory.oom_control", after.as_str())];
+        let table = "9:name=systemd:/\n4:memory:/a\n0::/\n";
+        assert_eq!(kills(root, table, &grown), MemoryKills(1));
+
+        let machine = |kills: u64| format!("nr_free_pages 7\noom_kill {kills}\n");
+        write(root, &[("vmstat", machine(5).as_str())]);
+        let counters = MemoryKillCounters::of(vec![root.join("vmstat")]);
+        write(root, &[("vmstat", machine(7).as_str())]);
+        assert_eq!(counters.since(), MemoryKills(2));
+    }
+
+    #[test]
+    fn where_nothing_is_counted_nothing_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), &[("a/memory.events", "low 0\n")]);
+        // One that is there only later counts from an unknown beginning.
+        let later = [("a/memory.events", "oom_kill 3\n")];
+        assert_eq!(kills(root.path(), "0::/a\n", &later), MemoryKills(0));
+        assert_eq!(kills(root.path(), "", &[]), MemoryKills(0));
+        let none = MemoryKillCounters::of(vec![root.path().join("none")]);
+        assert_eq!(none.since(), MemoryKills(0));
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use meshwork_collectives::{Error, Rank};
 
 use super::{Shortage, WorkerEnd};
-use crate::{Elastic, outcome::Loss};
+use crate::Elastic;
+use crate::outcome::{Loss, MemoryKills};
 
 /// The restart policy of elastic runs: which workers are restarted, and when.
 #[derive(Debug)]
@@ -185,6 +186,7 @@ impl RestartPolicy {
             least: self.elastic.least,
             left,
             lost: lost.filter_map(loss).collect(),
+            memory_kills: MemoryKills::default(),
         })
     }
 
@@ -290,6 +292,7 @@ mod tests {
             least: 2,
             left: 1,
             lost: vec![lost],
+            memory_kills: MemoryKills::default(),
         };
         assert_eq!(restart_policy.shortage(), Some(shortage));
     }

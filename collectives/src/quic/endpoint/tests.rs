@@ -375,6 +375,58 @@ fn a_name_of_its_own_that_has_no_address_is_the_name_that_a_rank_complains_of() 
     assert!(!text.contains("uncategorized"), "{text}");
 }
 
+/// Where rank 0 listens of these two, over UDP and TCP.
+fn listening(members: [&str; 2]) -> [SocketAddr; 2] {
+    let secret = JobSecret::generate().unwrap();
+    let identity = Identity::new(&secret, Role::Rank(Rank::CHIEF)).unwrap();
+    let network = Network::default().with_data_transport(DataTransport::Tls);
+    let config = GroupConfig::new(members, Rank::CHIEF, secret).unwrap();
+    let config = config.with_network(network);
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listening = listen(&config, &identity).await.unwrap();
+        let tcp = listening.listener.unwrap().local_addr();
+        [listening.endpoint.local_addr(), tcp].map(Result::unwrap)
+    })
+}
+
+#[test]
+fn a_name_that_means_loopback_here_is_reached_from_other_machines() {
+    let unknown = format!("{}:4001", "a".repeat(64));
+    for other in ["192.0.2.77:4001", &unknown] {
+        for address in listening(["localhost:0", other]) {
+            assert!(address.ip().is_unspecified(), "{address} beside {other}");
+        }
+    }
+    for [own, other] in [
+        ["localhost:0", "localhost:4001"],
+        ["localhost:0", "127.0.0.2:4001"],
+        ["127.0.0.1:0", "192.0.2.77:4001"],
+    ] {
+        for address in listening([own, other]) {
+            let ip = address.ip();
+            assert!(ip.is_loopback(), "{own} is at {ip} beside {other}");
+        }
+    }
+}
+
+#[test]
+fn of_loopback_in_both_versions_of_ip_that_of_the_others_counts() {
+    let found: Vec<SocketAddr> = ["[::1]:4000", "127.0.0.1:4000"]
+        .map(|address| address.parse().unwrap())
+        .to_vec();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    for (other, first) in [
+        ("192.0.2.77:4001", "0.0.0.0:4000"),
+        ("[2001:db8::7]:4001", "[::]:4000"),
+    ] {
+        let secret = JobSecret::generate().unwrap();
+        let config = GroupConfig::new(["h:4000", other], Rank::CHIEF, secret).unwrap();
+        let candidates = runtime.block_on(reachable("h:4000", found.clone(), &config));
+        assert_eq!(candidates[0], first.parse::<SocketAddr>().unwrap());
+    }
+}
+
 #[test]
 fn a_seed_that_is_looked_for_in_vain_leaves_time_for_the_next() {
     let look = |seeds: &[&str]| {
