@@ -15,6 +15,10 @@ use crate::variables::Variables;
 /// torchrun, Open MPI, MPICH, Flux, LSF, SkyPilot or Slurm, the first one that a variable shows.
 /// Without any, the cluster is empty.
 ///
+/// Of these, only `TF_CONFIG` lists ports. The tasks of a host listen from `MESHWORK_PORT_BASE` on,
+/// else from a port above 61000 that follows from the number of the job and of its step, so that
+/// jobs side by side on a host neither take each other's ports nor meet.
+///
 /// The explanation names those that were not asked. A batch script of Slurm or PBS has the
 /// variables of a task, so these do not show that a process is one: PBS is never asked, and Slurm
 /// where `srun --mpi=pmi2` or `pmix` has told its tasks that they belong together.
@@ -114,15 +118,18 @@ impl Starter {
     }
 
     fn ask(self, variables: Variables) -> Result<Cluster, Error> {
-        match self {
+        let resolver: Box<dyn ClusterResolver> = match self {
             Self::Launcher(launcher) => {
-                LauncherResolver::from_variables(launcher, variables).snapshot()
+                Box::new(LauncherResolver::from_variables(launcher, variables))
             }
-            Self::Lsf => LsfResolver::from_variables(variables).snapshot(),
-            Self::Flux => FluxResolver::from_variables(variables).snapshot(),
-            Self::SkyPilot => SkyPilotResolver::from_variables(variables).snapshot(),
-            Self::Slurm => SlurmResolver::from_variables(variables).snapshot(),
-        }
+            Self::Lsf => Box::new(LsfResolver::from_variables(variables).with_ports_of_job()),
+            Self::Flux => Box::new(FluxResolver::from_variables(variables).with_ports_of_job()),
+            Self::SkyPilot => {
+                Box::new(SkyPilotResolver::from_variables(variables).with_ports_of_job())
+            }
+            Self::Slurm => Box::new(SlurmResolver::from_variables(variables).with_ports_of_job()),
+        };
+        resolver.snapshot()
     }
 }
 
@@ -157,6 +164,7 @@ const EARLIER: &str = "another source comes first";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports;
 
     const TORCH: [(&str, &str); 5] = [
         ("RANK", "0"),
@@ -164,6 +172,32 @@ mod tests {
         ("LOCAL_WORLD_SIZE", "1"),
         ("MASTER_ADDR", "n1"),
         ("MASTER_PORT", "29500"),
+    ];
+
+    /// Of two hosts.
+    const LSF: [(&str, &str); 3] = [
+        ("LSF_PM_TASKID", "2"),
+        ("LSB_HOSTS", "a b"),
+        ("LSB_JOBID", "7"),
+    ];
+
+    /// Of two tasks on one node.
+    const STEP: [(&str, &str); 6] = [
+        ("SLURM_JOB_ID", "7"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_PROCID", "1"),
+        ("SLURM_STEP_NUM_TASKS", "2"),
+        ("SLURM_STEP_NODELIST", "n8"),
+        ("SLURM_STEP_TASKS_PER_NODE", "2"),
+    ];
+
+    const MPI: (&str, &str) = ("PMI_JOBID", "7.0");
+
+    const SKYPILOT: [(&str, &str); 4] = [
+        ("SKYPILOT_NODE_IPS", "a\nb"),
+        ("SKYPILOT_NODE_RANK", "1"),
+        ("SKYPILOT_NUM_NODES", "2"),
+        ("SKYPILOT_TASK_ID", "sky-1_a_1"),
     ];
 
     fn resolver(variables: &[(&str, &str)]) -> EnvironmentResolver {
@@ -199,12 +233,11 @@ mod tests {
 
     #[test]
     fn a_task_of_a_scheduler_comes_after_launchers_and_before_the_node_that_it_is_on() {
-        let lsf = [("LSF_PM_TASKID", "2"), ("LSB_HOSTS", "a b")];
-        let cluster = snapshot(&[lsf[0], lsf[1], ("SKYPILOT_NODE_IPS", "c d")]);
-        assert_eq!(cluster.placement().unwrap().addresses()[1], "b:8888");
+        let cluster = snapshot(&[&LSF[..], &[("SKYPILOT_NODE_IPS", "c d")]].concat());
+        assert_eq!(cluster.placement().unwrap().addresses()[1], "b:64278");
         let shown = cluster.explanation().to_string();
         assert!(shown.contains("not variable SKYPILOT_NODE_IPS"), "{shown}");
-        let both: Vec<_> = TORCH.into_iter().chain(lsf).collect();
+        let both: Vec<_> = TORCH.into_iter().chain(LSF).collect();
         let shown = snapshot(&both).explanation().to_string();
         assert!(shown.contains("not variable LSF_PM_TASKID: 2"), "{shown}");
         // The batch script itself has these.
@@ -213,21 +246,15 @@ mod tests {
 
     #[test]
     fn a_task_of_slurm_is_one_where_srun_serves_mpi_and_nobody_else_started_it() {
-        let step = [
-            ("SLURM_JOB_ID", "7"),
-            ("SLURM_STEP_ID", "0"),
-            ("SLURM_PROCID", "1"),
-            ("SLURM_STEP_NUM_TASKS", "2"),
+        let two = [
             ("SLURM_STEP_NODELIST", "n[8-9]"),
             ("SLURM_STEP_TASKS_PER_NODE", "1(x2)"),
         ];
-        let with = |more: &[(&'static str, &'static str)]| {
-            let all: Vec<_> = step.into_iter().chain(more.iter().copied()).collect();
-            resolver(&all)
-        };
+        let with =
+            |more: &[(&'static str, &'static str)]| resolver(&[&STEP[..], &two, more].concat());
         for sign in [("PMI_JOBID", "7.0"), ("PMIX_NAMESPACE", "slurm.pmix.7.0")] {
             let placement = with(&[sign]).snapshot().unwrap().placement().unwrap();
-            assert_eq!(placement.addresses(), ["n8:8888", "n9:8888"], "{sign:?}");
+            assert_eq!(placement.addresses(), ["n8:64278", "n9:64278"], "{sign:?}");
             assert_eq!(placement.rank(), 1);
         }
         // A step without MPI, and a daemon of another server of PMIx that is a task.
@@ -238,6 +265,124 @@ mod tests {
         let sky = with(&[("PMI_JOBID", "7.0"), ("SKYPILOT_NODE_IPS", "c")]);
         let shown = sky.snapshot().unwrap().explanation().to_string();
         assert!(shown.contains("not variable PMI_JOBID: 7.0"), "{shown}");
+    }
+
+    /// The addresses of these variables, with some of them set to something else.
+    fn addresses(variables: &[(&str, &str)], changes: &[(&str, &str)]) -> Vec<String> {
+        let cluster = snapshot(&[variables, changes].concat());
+        cluster.placement().unwrap().addresses().to_vec()
+    }
+
+    #[track_caller]
+    fn refused(variables: &[(&str, &str)], change: (&str, &str), message: &str) {
+        let cluster = snapshot(&[variables, &[change]].concat());
+        assert_eq!(cluster.placement().unwrap_err().to_string(), message);
+    }
+
+    #[test]
+    fn steps_and_jobs_side_by_side_have_no_address_in_common() {
+        let step = [&STEP[..], &[MPI]].concat();
+        let array = [&LSF[..], &[("LSB_JOBINDEX", "1")]].concat();
+        let others: [(&[(&str, &str)], _); 6] = [
+            (&step, ("SLURM_STEP_ID", "1")),
+            (&step, ("SLURM_JOB_ID", "8")),
+            (&LSF, ("LSB_JOBID", "8")),
+            (&array, ("LSB_JOBINDEX", "2")),
+            (&array, ("LSB_JOBINDEX", "0")),
+            (&SKYPILOT, ("SKYPILOT_TASK_ID", "sky-1_a_2")),
+        ];
+        for (variables, change) in others {
+            let (one, other) = (addresses(variables, &[]), addresses(variables, &[change]));
+            assert_eq!((one.len(), other.len()), (2, 2));
+            assert!(
+                one.iter().all(|taken| !other.contains(taken)),
+                "{change:?}: {one:?}, {other:?}"
+            );
+        }
+        // All tasks of one step have the same list.
+        let rank = ("SLURM_PROCID", "0");
+        assert_eq!(addresses(&step, &[rank]), ["n8:63236", "n8:63237"]);
+        assert_eq!(addresses(&step, &[]), ["n8:63236", "n8:63237"]);
+    }
+
+    #[test]
+    fn a_port_base_that_is_set_counts_wherever_nobody_lists_ports() {
+        let base = (ports::VARIABLE, "4000");
+        let step = [&STEP[..], &[MPI]].concat();
+        let two = [("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2")];
+        let torch = [&TORCH[..], &two].concat();
+        let mpi = [
+            ("MPI_LOCALNRANKS", "2"),
+            ("PMI_SIZE", "2"),
+            ("PMI_RANK", "0"),
+        ];
+        let cases: [(&[(&str, &str)], _); 5] = [
+            (&step, ["n8:4000", "n8:4001"]),
+            (&LSF, ["a:4000", "b:4000"]),
+            (&SKYPILOT, ["a:4000", "b:4000"]),
+            (&torch, ["n1:4000", "n1:4001"]),
+            (&mpi, ["127.0.0.1:4000", "127.0.0.1:4001"]),
+        ];
+        for (variables, expected) in cases {
+            assert_eq!(addresses(variables, &[base]), expected);
+            let shown = snapshot(&[variables, &[base]].concat()).explanation();
+            let shown = shown.to_string();
+            assert!(
+                shown.contains("variable MESHWORK_PORT_BASE: 4000"),
+                "{shown}"
+            );
+        }
+        // Neither one that is empty, nor one beside a list.
+        let empty = addresses(&step, &[(ports::VARIABLE, "")]);
+        assert_eq!(empty, ["n8:63236", "n8:63237"]);
+        let list = r#"{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}"#;
+        assert_eq!(addresses(&[base], &[("TF_CONFIG", list)]), ["a:1"]);
+        // A program that asks by name says itself which ones it wants.
+        let set = Variables::fixed([&STEP[..], &[base]].concat());
+        let named = SlurmResolver::from_variables(set).snapshot().unwrap();
+        let placement = named.placement().unwrap();
+        assert_eq!(placement.addresses(), ["n8:8888", "n8:8889"]);
+    }
+
+    #[test]
+    fn ports_that_a_host_does_not_have_are_refused_by_the_name_of_the_variable() {
+        let step = [&STEP[..], &[MPI]].concat();
+        for wrong in ["0", "65536", "-1", "http"] {
+            let message =
+                format!("MESHWORK_PORT_BASE is {wrong}: make it a whole number from 1 to 65535");
+            refused(&SKYPILOT, (ports::VARIABLE, wrong), &message);
+        }
+        let two = [("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2")];
+        let message = "MESHWORK_PORT_BASE is 65535: make it a whole number from 1 to 65534";
+        refused(&step, (ports::VARIABLE, "65535"), message);
+        let torch = [&TORCH[..], &two].concat();
+        refused(&torch, (ports::VARIABLE, "65535"), message);
+        assert_eq!(
+            addresses(&step, &[(ports::VARIABLE, "65534")]),
+            ["n8:65534", "n8:65535"]
+        );
+        let all = [("LSF_PM_TASKID", "1"), ("LSB_JOBID", "7")];
+        let fits = addresses(&all, &[("LSB_MCPU_HOSTS", "a 4536")]);
+        assert_eq!((&*fits[0], &*fits[4535]), ("a:61000", "a:65535"));
+        refused(
+            &all,
+            ("LSB_MCPU_HOSTS", "a 4537"),
+            "host \"a\" has 4537 tasks, so ports from 61000 on do not suffice: choose a lower base",
+        );
+    }
+
+    #[test]
+    fn a_job_without_a_number_is_refused_rather_than_given_the_ports_of_others() {
+        refused(
+            &LSF,
+            ("LSB_JOBID", ""),
+            "LSB_JOBID is not set: start this process by blaunch, or set it as blaunch does",
+        );
+        refused(
+            &[&STEP[..], &[MPI]].concat(),
+            ("SLURM_STEP_ID", "first"),
+            "SLURM_STEP_ID is first: make it a whole number from 0 to 4294967295",
+        );
     }
 
     #[test]

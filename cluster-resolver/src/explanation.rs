@@ -203,11 +203,15 @@ impl Explanation {
     }
 
     fn push(&mut self, question: Question, finding: Finding) {
-        self.steps.push(Step {
+        let step = Step {
             members: Vec::new(),
             question,
             finding,
-        });
+        };
+        // What is looked at for two reasons is told once.
+        if !self.steps.contains(&step) {
+            self.steps.push(step);
+        }
     }
 }
 

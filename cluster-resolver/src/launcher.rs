@@ -4,14 +4,11 @@ use crate::address;
 use crate::cluster::{Cluster, RendezvousEndpoint};
 use crate::error::{Error, LauncherError};
 use crate::explanation::{Explanation, Question};
+use crate::ports::{self, Ports};
 use crate::resolver::ClusterResolver;
 use crate::spec::ClusterSpec;
 use crate::task::Task;
 use crate::variables::{SetBy, Variables};
-
-mod ports;
-
-use ports::Ports;
 
 /// A launcher that numbers processes by variables.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -55,9 +52,10 @@ impl Launcher {
 /// These launchers tell a process how many there are and which of them it is. Where all are on one
 /// host, that is enough: each worker listens on a port of its own above 61000, outside the range
 /// from which Linux hands ports out. Which ones follows from `MASTER_PORT` or `PMIX_NAMESPACE`, so
-/// that jobs side by side on one host have different ones. On several hosts nobody knows the
-/// others' addresses before they meet, at `MASTER_ADDR` and the UDP port of the number
-/// `MASTER_PORT`, which the cluster's [`rendezvous`](Cluster::rendezvous) tells.
+/// that jobs side by side on one host have different ones, unless `MESHWORK_PORT_BASE` says that of
+/// rank 0. On several hosts nobody knows the others' addresses before they meet, at `MASTER_ADDR`
+/// and the UDP port of the number `MASTER_PORT`, which the cluster's
+/// [`rendezvous`](Cluster::rendezvous) tells.
 ///
 /// ```
 /// use meshwork_cluster_resolver::{ClusterResolver, Launcher, LauncherResolver, Variables};
@@ -144,6 +142,9 @@ impl LauncherResolver {
 
     /// Ports for as many processes on one host.
     fn ports(&self, read: &SetBy<'_>, world: u32) -> Result<Ports, Error> {
+        if let Some(base) = ports::set_base(read, world)? {
+            return Ok(Ports::new(base, world));
+        }
         Ok(match self.launcher {
             Launcher::Torchrun | Launcher::Mpich => {
                 Ports::of_number(self.master_port(read)?.into(), world)
@@ -158,8 +159,7 @@ impl LauncherResolver {
         if !is_set && self.launcher != Launcher::Torchrun {
             return Err(LauncherError::NoPort { launcher }.into());
         }
-        let port = read.number(MASTER_PORT, 1, u16::MAX.into())?;
-        Ok(u16::try_from(port).expect("it is in the range of a port"))
+        read.port(MASTER_PORT, u16::MAX)
     }
 
     /// Where the processes of several hosts meet.
@@ -191,6 +191,7 @@ impl LauncherResolver {
     fn evidence(&self, variables: &Variables) -> Explanation {
         let names = self.launcher.names();
         let mut evidence = Explanation::default();
+        ports::note_set(&mut evidence, variables);
         let of_cluster = [names.host, Some(names.job), Some(names.local_world)];
         let of_cluster = of_cluster.into_iter().flatten();
         let of_cluster = of_cluster.chain([names.world]);

@@ -123,12 +123,13 @@
 //! read), `spec` (jobs, tasks, addresses), `difference` (what changed), `proto` (message forms),
 //! `explanation` (how answers came about), `cluster` (all that one look told), `resolver` (the
 //! trait, what the program says in place of a source, and the watch), [`multi_worker`] (what a
-//! cluster means for one process of a training job), `command` (asks a scheduler's own client);
-//! then the sources: `simple`, `tf_config`, [`slurm`], `schedulers` (PBS, LSF and Flux),
-//! `sagemaker`, `launcher` (torchrun, Open MPI, MPICH), `skypilot`, `environment` (whoever started
-//! this process) and `union`, and the services, each a feature: `gce`, `kubernetes` and `tpu` over
-//! `google` and `service` (what they share: credentials, deadlines, answers), and `etcd`, where
-//! newcomers find the members of a job that runs.
+//! cluster means for one process of a training job), `command` (asks a scheduler's own client),
+//! `ports` (which ones the tasks of a job have where nobody lists them); then the sources:
+//! `simple`, `tf_config`, [`slurm`], `schedulers` (PBS, LSF and Flux), `sagemaker`, `launcher`
+//! (torchrun, Open MPI, MPICH), `skypilot`, `environment` (whoever started this process) and
+//! `union`, and the services, each a feature: `gce`, `kubernetes` and `tpu` over `google` and
+//! `service` (what they share: credentials, deadlines, answers), and `etcd`, where newcomers find
+//! the members of a job that runs.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -152,6 +153,7 @@ mod google;
 mod kubernetes;
 mod launcher;
 pub mod multi_worker;
+mod ports;
 #[cfg(feature = "protobuf")]
 mod proto;
 mod resolver;

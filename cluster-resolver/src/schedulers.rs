@@ -43,6 +43,16 @@ impl Job {
         Ok(cluster.with_task(&Task::new("worker", self.rank)))
     }
 
+    /// How many tasks the host with the most has.
+    fn most_on_a_host(&self) -> u32 {
+        let mut tasks: BTreeMap<_, usize> = BTreeMap::new();
+        for host in &self.hosts {
+            *tasks.entry(host).or_default() += 1;
+        }
+        let most = tasks.into_values().max().unwrap_or_default();
+        u32::try_from(most).unwrap_or(u32::MAX)
+    }
+
     fn too_many_on(&self, host: &str, base: u16) -> SchedulerError {
         let tasks = self.hosts.iter().filter(|other| *other == host).count();
         let host = host.to_owned();
@@ -62,9 +72,6 @@ fn hosts_in_file(variable: &'static str, path: &str) -> Result<Vec<String>, Sche
 
 /// More than any group has ranks.
 const MOST_TASKS: u32 = 1 << 16;
-
-/// As for Slurm.
-const PORT: u16 = 8888;
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@ use crate::address;
 use crate::cluster::Cluster;
 use crate::error::{Error, LauncherError};
 use crate::explanation::{Explanation, Question};
+use crate::ports::{JobNames, PortBase};
 use crate::resolver::ClusterResolver;
 use crate::spec::ClusterSpec;
 use crate::task::Task;
@@ -28,7 +29,7 @@ use crate::variables::Variables;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SkyPilotResolver {
     variables: Variables,
-    port: u16,
+    port: PortBase,
 }
 
 impl SkyPilotResolver {
@@ -46,19 +47,25 @@ impl SkyPilotResolver {
     pub fn from_variables(variables: Variables) -> Self {
         Self {
             variables,
-            port: PORT,
+            port: PortBase::default(),
         }
     }
 
     /// The port of every worker, 8888 if not given.
     #[must_use]
     pub fn with_port(mut self, port: u16) -> Self {
-        self.port = port;
+        self.port = PortBase::Given(port);
+        self
+    }
+
+    /// A port that other tasks on these nodes do not have, unless the environment says which.
+    pub(crate) fn with_ports_of_job(mut self) -> Self {
+        self.port = PortBase::OfJob;
         self
     }
 
     fn cluster(&self, variables: &Variables) -> Result<Cluster, Error> {
-        let read = variables.set_by("SkyPilot");
+        let read = variables.set_by(NAMES.launcher);
         let listed = read.text(IPS)?;
         let nodes: Vec<_> = listed.split_whitespace().collect();
         let count = read.number(COUNT, 0, u32::MAX)?;
@@ -76,14 +83,15 @@ impl SkyPilotResolver {
             };
             return Err(wrong.into());
         }
-        let addresses = nodes.iter().map(|node| address::join(node, self.port));
+        let port = self.port.first(variables, NAMES, 1)?;
+        let addresses = nodes.iter().map(|node| address::join(node, port));
         let cluster = Cluster::new(ClusterSpec::from_addresses(addresses)?);
         Ok(cluster.with_task(&Task::new("worker", rank)))
     }
 
     fn evidence(&self, variables: &Variables) -> Explanation {
         let mut evidence = Explanation::default();
-        evidence.port("port", self.port, PORT);
+        self.port.note(&mut evidence, variables, NAMES);
         evidence.look(variables, Question::Cluster, IPS);
         evidence.look(variables, Question::Cluster, COUNT);
         evidence.look(variables, Question::Task, RANK);
@@ -102,7 +110,11 @@ impl ClusterResolver for SkyPilotResolver {
 const IPS: &str = "SKYPILOT_NODE_IPS";
 const RANK: &str = "SKYPILOT_NODE_RANK";
 const COUNT: &str = "SKYPILOT_NUM_NODES";
-const PORT: u16 = 8888;
+const NAMES: JobNames = JobNames {
+    launcher: "SkyPilot",
+    job: "SKYPILOT_TASK_ID",
+    part: None,
+};
 
 #[cfg(test)]
 mod tests {

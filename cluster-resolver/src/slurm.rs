@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::cluster::{Accelerators, Cluster, MasterRule};
 use crate::error::Error;
+use crate::ports::PortBase;
 use crate::resolver::ClusterResolver;
 use crate::spec::{ClusterSpec, Tasks};
 use crate::task::Task;
@@ -33,7 +34,8 @@ use step::Step;
 ///
 /// Ranks are where Slurm puts them: in block, cyclic and plane distributions over the nodes of the
 /// step in its order, in an arbitrary one as the host file says. The `k`-th task of a node listens
-/// on the port base plus `k`. Two steps that share a node need port bases of their own.
+/// on the port base plus `k`. Two steps that share a node need port bases of their own, which
+/// [`EnvironmentResolver`](crate::EnvironmentResolver) gives them.
 ///
 /// All tasks are workers unless [`with_jobs`](Self::with_jobs) names other jobs; then jobs take
 /// ranks in the order of their names. Without arguments, [`master`](ClusterResolver::master)
@@ -72,7 +74,7 @@ use step::Step;
 pub struct SlurmResolver {
     variables: Variables,
     jobs: Option<BTreeMap<String, u32>>,
-    port_base: u16,
+    port_base: PortBase,
     tasks_per_node: Option<TasksPerNode>,
     gpus_per_node: Option<u32>,
     gpus_per_task: Option<u32>,
@@ -93,7 +95,7 @@ impl SlurmResolver {
         Self {
             variables,
             jobs: None,
-            port_base: PORT,
+            port_base: PortBase::default(),
             tasks_per_node: None,
             gpus_per_node: None,
             gpus_per_task: None,
@@ -114,7 +116,13 @@ impl SlurmResolver {
     /// The port of the first task of each node, 8888 if not given.
     #[must_use]
     pub fn with_port_base(mut self, port: u16) -> Self {
-        self.port_base = port;
+        self.port_base = PortBase::Given(port);
+        self
+    }
+
+    /// Ports that other steps on these nodes do not have, unless the environment says which.
+    pub(crate) fn with_ports_of_job(mut self) -> Self {
+        self.port_base = PortBase::OfJob;
         self
     }
 
@@ -173,8 +181,15 @@ impl SlurmResolver {
         Step::read(variables, self.tasks_per_node.as_ref(), wanted)
     }
 
-    fn spec_of(&self, step: &Step, placement: &Placement) -> Result<ClusterSpec, Error> {
-        let mut addresses = self.addresses(step, placement)?.into_iter();
+    fn spec_of(
+        &self,
+        variables: &Variables,
+        step: &Step,
+        placement: &Placement,
+    ) -> Result<ClusterSpec, Error> {
+        let most = step.most_on_a_node();
+        let base = self.port_base.first(variables, step::NAMES, most)?;
+        let mut addresses = self.addresses(step, placement, base)?.into_iter();
         let shares = self.shares(step).into_iter();
         ClusterSpec::new(shares.map(|(job, _, tasks)| {
             let addresses: Vec<_> = addresses.by_ref().take(tasks as usize).collect();
@@ -183,17 +198,22 @@ impl SlurmResolver {
     }
 
     /// The address of each rank.
-    fn addresses(&self, step: &Step, placement: &Placement) -> Result<Vec<String>, SlurmError> {
+    fn addresses(
+        &self,
+        step: &Step,
+        placement: &Placement,
+        base: u16,
+    ) -> Result<Vec<String>, SlurmError> {
         let mut used = vec![0_u32; step.nodes.len()];
         let mut addresses = Vec::new();
         for &node in &placement.nodes {
             let (name, tasks) = (&step.nodes[node], step.counts[node]);
             let local = u16::try_from(used[node]).ok();
-            let port = local.and_then(|local| self.port_base.checked_add(local));
+            let port = local.and_then(|local| base.checked_add(local));
             let port = port.ok_or_else(|| SlurmError::Ports {
                 node: name.clone(),
                 tasks,
-                base: self.port_base,
+                base,
             })?;
             used[node] += 1;
             let host = self.addresses.get(name).unwrap_or(name);
@@ -236,8 +256,7 @@ impl SlurmResolver {
             per_node: self.gpus_per_node,
             ..Gpus::read(variables)?
         };
-        let most = step.counts.iter().copied().max().unwrap_or_default();
-        let each = gpus.of_each_task(most)?;
+        let each = gpus.of_each_task(step.most_on_a_node())?;
         Ok(each
             .map(|gpus| ("GPU".to_owned(), gpus))
             .into_iter()
@@ -258,7 +277,7 @@ impl ClusterResolver for SlurmResolver {
                 }
                 let spec = placement.map_err(Error::from);
                 Cluster {
-                    spec: spec.and_then(|placement| self.spec_of(&step, &placement)),
+                    spec: spec.and_then(|placement| self.spec_of(variables, &step, &placement)),
                     accelerators: Some(self.accelerators(&step, variables)),
                     ..Cluster::default().with_task(&self.task_in(&step))
                 }
@@ -274,9 +293,6 @@ impl ClusterResolver for SlurmResolver {
 }
 
 const WORKER: &str = "worker";
-
-/// TensorFlow's port base.
-const PORT: u16 = 8888;
 
 #[cfg(test)]
 mod tests;

@@ -116,6 +116,12 @@ impl SetBy<'_> {
             wrong.into()
         })
     }
+
+    /// A port, of which `most` is the last that it can be.
+    pub(crate) fn port(&self, variable: &'static str, most: u16) -> Result<u16, Error> {
+        let port = self.number(variable, 1, most.into())?;
+        Ok(u16::try_from(port).expect("it is in the range of a port"))
+    }
 }
 
 impl Default for Variables {

@@ -8,8 +8,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 use meshwork_cluster_resolver::{
-    ClusterResolver, FluxResolver, Launcher, LauncherResolver, LsfResolver, PbsResolver,
-    SageMakerResolver, SkyPilotResolver, SlurmResolver, TfConfigResolver, Variables,
+    ClusterResolver, EnvironmentResolver, FluxResolver, Launcher, LauncherResolver, LsfResolver,
+    PbsResolver, SageMakerResolver, SkyPilotResolver, SlurmResolver, TfConfigResolver, Variables,
 };
 
 use report::Report;
@@ -131,7 +131,16 @@ pub(crate) fn run(wanted: &Resolve) -> Result<(), ResolveError> {
         Some(source) => Choice::named(source),
         None => Choice::detect(&variables)?.ok_or(ResolveError::NothingFound)?,
     };
-    let resolver = wanted.resolver(choice.source, variables)?;
+    let resolver: Box<dyn ClusterResolver> = match (wanted.source, choice.source) {
+        // With the ports of a program that begins by `from_env`.
+        (None, Source::Flux | Source::Lsf | Source::SkyPilot | Source::Slurm)
+            if EnvironmentResolver::from_variables(variables.clone()).is_described() =>
+        {
+            wanted.services.check_for(choice.source)?;
+            Box::new(EnvironmentResolver::from_variables(variables))
+        }
+        _ => wanted.resolver(choice.source, variables)?,
+    };
     let mut report = Report::ask(&choice, resolver.as_ref());
     if wanted.explain {
         report = report.explained();

@@ -180,6 +180,25 @@ fn the_processes_of_several_hosts_meet_where_all_are_told() {
 }
 
 #[test]
+fn on_several_hosts_each_rank_has_its_port_from_the_base_that_is_set() {
+    for &launcher in Launcher::ALL {
+        let (names, variables) = (launcher.names(), variables(launcher));
+        let more = [
+            (names.world, "4"),
+            (names.rank, "3"),
+            (MASTER_ADDR, "n1"),
+            (MASTER_PORT, "29500"),
+            (ports::VARIABLE, "4000"),
+        ];
+        let variables = Variables::fixed(variables.iter().copied().chain(more));
+        let resolver = LauncherResolver::from_variables(launcher, variables);
+        let cluster = resolver.snapshot().unwrap();
+        let endpoint = cluster.rendezvous().unwrap();
+        assert_eq!((endpoint.address(), endpoint.port()), ("n1:29500", 4003));
+    }
+}
+
+#[test]
 fn whoever_sets_no_local_number_lets_all_meet() {
     let cluster = cluster(Launcher::Torchrun, ("LOCAL_WORLD_SIZE", ""));
     assert_eq!(cluster.rendezvous().unwrap().address(), "[::1]:29500");

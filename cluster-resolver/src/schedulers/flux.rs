@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use super::{Job, MOST_TASKS, PORT, lists};
+use super::{Job, MOST_TASKS, lists};
 use crate::cluster::Cluster;
 use crate::command::{CommandError, Said, said_by};
 use crate::error::{Error, FluxProblem, LauncherError, SchedulerError};
 use crate::explanation::{Explanation, Origin, Question};
+use crate::ports::{JobNames, PortBase};
 use crate::resolver::ClusterResolver;
 use crate::variables::Variables;
 
@@ -34,7 +35,7 @@ use crate::variables::Variables;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FluxResolver {
     variables: Variables,
-    port_base: u16,
+    port_base: PortBase,
     program: PathBuf,
 }
 
@@ -53,7 +54,7 @@ impl FluxResolver {
     pub fn from_variables(variables: Variables) -> Self {
         Self {
             variables,
-            port_base: PORT,
+            port_base: PortBase::default(),
             program: "flux".into(),
         }
     }
@@ -61,7 +62,13 @@ impl FluxResolver {
     /// The port of the first task of each host, 8888 if not given.
     #[must_use]
     pub fn with_port_base(mut self, port: u16) -> Self {
-        self.port_base = port;
+        self.port_base = PortBase::Given(port);
+        self
+    }
+
+    /// Ports that other jobs on these hosts do not have, unless the environment says which.
+    pub(crate) fn with_ports_of_job(mut self) -> Self {
+        self.port_base = PortBase::OfJob;
         self
     }
 
@@ -73,7 +80,7 @@ impl FluxResolver {
     }
 
     fn job(&self, variables: &Variables, evidence: &mut Explanation) -> Result<Job, Error> {
-        let read = variables.set_by("flux run");
+        let read = variables.set_by(NAMES.launcher);
         let size = read.number(SIZE, 1, MOST_TASKS)?;
         let rank = read.number(RANK, 0, MOST_TASKS)?;
         if rank >= size {
@@ -128,18 +135,26 @@ impl ClusterResolver for FluxResolver {
     fn snapshot(&self) -> Result<Cluster, Error> {
         let variables = self.variables.snapshot();
         let mut evidence = Explanation::default();
-        evidence.port("port base", self.port_base, PORT);
+        self.port_base.note(&mut evidence, &variables, NAMES);
         evidence.look(&variables, Question::Cluster, JOB);
         evidence.look(&variables, Question::Cluster, SIZE);
         evidence.look(&variables, Question::Task, RANK);
         let job = self.job(&variables, &mut evidence);
-        let cluster = job.and_then(|job| job.cluster(self.port_base));
+        let cluster = job.and_then(|job| {
+            let most = job.most_on_a_host();
+            job.cluster(self.port_base.first(&variables, NAMES, most)?)
+        });
         Ok(Cluster::without_accelerators(cluster).with_evidence(evidence))
     }
 }
 
 /// The job, in the form that `flux` itself prints.
 const JOB: &str = "FLUX_JOB_ID";
+const NAMES: JobNames = JobNames {
+    launcher: "flux run",
+    job: JOB,
+    part: None,
+};
 /// The number of its tasks.
 const SIZE: &str = "FLUX_JOB_SIZE";
 /// The task among them, from 0.
@@ -175,6 +190,11 @@ esac\n";
             shown.contains("`flux job taskmap --to=hosts f7`: n1"),
             "{shown}"
         );
+        let cluster = resolver.with_ports_of_job().snapshot().unwrap();
+        let placement = cluster.placement().unwrap();
+        assert_eq!(placement.addresses(), ["n1:62105", "n2:62105", "n1:62106"]);
+        let shown = cluster.explanation().to_string();
+        assert_eq!(shown.matches("variable FLUX_JOB_ID: f7").count(), 1);
         for (job, is_transient, said) in [
             (
                 "f8",

@@ -1,9 +1,10 @@
 //! LSF jobs, whose hosts are in a file or a variable, with a slot for each task.
 
-use super::{Job, MOST_TASKS, PORT, hosts_in_file, lists};
+use super::{Job, MOST_TASKS, hosts_in_file, lists};
 use crate::cluster::Cluster;
 use crate::error::{Error, SchedulerError};
 use crate::explanation::{Explanation, Origin, Question};
+use crate::ports::{JobNames, PortBase};
 use crate::resolver::ClusterResolver;
 use crate::variables::{SetBy, Variables};
 
@@ -38,7 +39,7 @@ use crate::variables::{SetBy, Variables};
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LsfResolver {
     variables: Variables,
-    port_base: u16,
+    port_base: PortBase,
 }
 
 impl LsfResolver {
@@ -56,19 +57,25 @@ impl LsfResolver {
     pub fn from_variables(variables: Variables) -> Self {
         Self {
             variables,
-            port_base: PORT,
+            port_base: PortBase::default(),
         }
     }
 
     /// The port of the first task of each host, 8888 if not given.
     #[must_use]
     pub fn with_port_base(mut self, port: u16) -> Self {
-        self.port_base = port;
+        self.port_base = PortBase::Given(port);
+        self
+    }
+
+    /// Ports that other jobs on these hosts do not have, unless the environment says which.
+    pub(crate) fn with_ports_of_job(mut self) -> Self {
+        self.port_base = PortBase::OfJob;
         self
     }
 
     fn job(variables: &Variables) -> Result<Job, Error> {
-        let read = variables.set_by("blaunch");
+        let read = variables.set_by(NAMES.launcher);
         let task = read.number(TASK, 1, MOST_TASKS)?;
         let (list, hosts) = hosts(&read)?;
         let fits = |variable, task: u32, fits: bool| match fits {
@@ -110,9 +117,12 @@ fn hosts(read: &SetBy<'_>) -> Result<(&'static str, Vec<String>), Error> {
 impl ClusterResolver for LsfResolver {
     fn snapshot(&self) -> Result<Cluster, Error> {
         let variables = self.variables.snapshot();
-        let cluster = Self::job(&variables).and_then(|job| job.cluster(self.port_base));
+        let cluster = Self::job(&variables).and_then(|job| {
+            let most = job.most_on_a_host();
+            job.cluster(self.port_base.first(&variables, NAMES, most)?)
+        });
         let mut evidence = Explanation::default();
-        evidence.port("port base", self.port_base, PORT);
+        self.port_base.note(&mut evidence, &variables, NAMES);
         look_at_lists(&variables, &mut evidence);
         evidence.look(&variables, Question::Cluster, SLOTS);
         evidence.look(&variables, Question::Task, TASK);
@@ -136,6 +146,12 @@ fn look_at_lists(variables: &Variables, evidence: &mut Explanation) {
     }
 }
 
+const NAMES: JobNames = JobNames {
+    launcher: "blaunch",
+    job: "LSB_JOBID",
+    // All elements of an array are one job.
+    part: Some("LSB_JOBINDEX"),
+};
 /// Of tasks that `blaunch` started, from 1.
 const TASK: &str = "LSF_PM_TASKID";
 /// A file with a line for each slot.

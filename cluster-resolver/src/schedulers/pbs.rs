@@ -1,9 +1,10 @@
 //! PBS jobs, whose node file has a line for each task.
 
-use super::{Job, MOST_TASKS, PORT, hosts_in_file};
+use super::{Job, MOST_TASKS, hosts_in_file};
 use crate::cluster::Cluster;
 use crate::error::{Error, SchedulerError};
 use crate::explanation::{Explanation, Question};
+use crate::ports::TENSORFLOW;
 use crate::resolver::ClusterResolver;
 use crate::variables::Variables;
 
@@ -61,7 +62,7 @@ impl PbsResolver {
     pub fn from_variables(variables: Variables) -> Self {
         Self {
             variables,
-            port_base: PORT,
+            port_base: TENSORFLOW,
         }
     }
 
@@ -123,7 +124,7 @@ impl ClusterResolver for PbsResolver {
     fn snapshot(&self) -> Result<Cluster, Error> {
         let variables = self.variables.snapshot();
         let mut evidence = Explanation::default();
-        evidence.port("port base", self.port_base, PORT);
+        evidence.port("port base", self.port_base, TENSORFLOW);
         evidence.look(&variables, Question::Cluster, FILE);
         evidence.look(&variables, Question::Task, LINE);
         evidence.look(&variables, Question::Task, HOST);

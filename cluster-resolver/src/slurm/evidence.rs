@@ -3,7 +3,8 @@
 use super::gpus::{ON_NODE, VISIBLE};
 use super::placement::Asked;
 use super::step::{
-    COUNTS, DISTRIBUTION, HOST_FILE, LOCAL, NODE, NODES, PARTS, PLANE_SIZE, RANK, RANKS, TASKS,
+    COUNTS, DISTRIBUTION, HOST_FILE, LOCAL, NAMES, NODE, NODES, PARTS, PLANE_SIZE, RANK, RANKS,
+    TASKS,
 };
 use super::{SlurmResolver, TasksPerNode};
 use crate::explanation::{Explanation, OVERRULED, Origin, Question};
@@ -12,6 +13,7 @@ use crate::variables::Variables;
 /// What the program and the environment say.
 pub(super) fn of(resolver: &SlurmResolver, variables: &Variables) -> Explanation {
     let mut evidence = Explanation::default();
+    resolver.port_base.note(&mut evidence, variables, NAMES);
     given(resolver, &mut evidence);
     for &(question, variable) in VARIABLES {
         let from = Origin::variable(variable);
@@ -50,7 +52,6 @@ pub(super) fn add_asked(evidence: &mut Explanation, asked: &[Asked]) {
 
 /// What the program set.
 fn given(resolver: &SlurmResolver, explanation: &mut Explanation) {
-    explanation.port("port base", resolver.port_base, super::PORT);
     let mut said = |question, field: &str, value: String| {
         explanation.read(question, Origin::program().field(field), value);
     };

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use super::counts::{digits, task_counts};
 use super::hostlist;
 use crate::error::{Error, MOST_HOSTS, SlurmError, Summed};
+use crate::ports::JobNames;
 use crate::variables::Variables;
 
 /// A step as its variables describe it: checked in itself, not yet placed.
@@ -83,9 +84,14 @@ impl Step {
             host_file: variables.read(HOST_FILE)?,
             parts: read_parts(variables)?,
             job: variables.read(JOB)?.unwrap_or_default(),
-            step: variables.read("SLURM_STEP_ID")?.unwrap_or_default(),
+            step: variables.read(STEP)?.unwrap_or_default(),
             own: read_own(variables, per_node)?,
         })
+    }
+
+    /// How many tasks the node with the most has.
+    pub(super) fn most_on_a_node(&self) -> u32 {
+        self.counts.iter().copied().max().unwrap_or_default()
     }
 
     /// A step of this number, as `scontrol` calls it.
@@ -217,7 +223,14 @@ pub(super) const NODE: &str = "SLURMD_NODENAME";
 pub(super) const LOCAL: &str = "SLURM_LOCALID";
 pub(super) const RANKS: &str = "SLURM_GTIDS";
 pub(super) const PARTS: &str = "SLURM_HET_SIZE";
+/// All tasks of a heterogeneous step have those of its first part.
+pub(super) const NAMES: JobNames = JobNames {
+    launcher: "srun",
+    job: JOB,
+    part: Some(STEP),
+};
 const JOB: &str = "SLURM_JOB_ID";
+const STEP: &str = "SLURM_STEP_ID";
 
 #[cfg(test)]
 mod tests;

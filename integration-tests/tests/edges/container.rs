@@ -12,6 +12,9 @@ const OTHERS: [&str; 3] = [
     "docs/book/src/files/trainjob-plain.yaml",
 ];
 
+/// Seconds that pods come after each other at most, where no node is missing for good.
+const PATIENCE: u64 = 300;
+
 /// What cannot be as the two files say.
 pub(crate) fn problems(workspace: &Workspace) -> Vec<String> {
     let read = |name: &str| workspace.document(name).unwrap_or_default();
@@ -27,7 +30,44 @@ pub(crate) fn problems(workspace: &Workspace) -> Vec<String> {
     for other in OTHERS {
         problems.extend(other_problems(other, &read(other), &read(MANIFEST)));
     }
+    for name in OTHERS.into_iter().chain([MANIFEST]) {
+        problems.extend(pod_problems(name, &read(name)));
+    }
     problems
+}
+
+/// Pods wait for each other while nodes are made and images pulled, and no probe ends them
+/// meanwhile; where they save nothing on SIGTERM, they end by it all the same.
+fn pod_problems(name: &str, text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let waits = number(text, "- name: MESHWORK_JOIN_TIMEOUT", "value:");
+    let probe = |field| number(text, "startupProbe:", field);
+    let most = match probe("failureThreshold:").zip(probe("periodSeconds:")) {
+        Some((failures, seconds)) => failures.saturating_mul(seconds),
+        None if text.contains("startupProbe:") => 0,
+        None => u64::MAX,
+    };
+    if !waits.is_some_and(|waits| (PATIENCE..most).contains(&waits)) {
+        problems.push(format!(
+            "{name}: let pods wait for each other by MESHWORK_JOIN_TIMEOUT, for {PATIENCE} s or \
+             longer, and for less than a startup probe waits for them"
+        ));
+    }
+    if !text.contains("--checkpoint") && !text.contains("shareProcessNamespace: true") {
+        problems.push(format!(
+            "{name}: let SIGTERM end the program by shareProcessNamespace: true, as process 1 is \
+             not ended by it"
+        ));
+    }
+    problems
+}
+
+/// The number of the first such field below a line, in quotes or not.
+fn number(text: &str, line: &str, field: &str) -> Option<u64> {
+    let (_, below) = text.split_once(line)?;
+    let mut fields = below.lines().map(str::trim);
+    let value = fields.find_map(|found| found.strip_prefix(field))?;
+    value.trim().trim_matches('"').parse().ok()
 }
 
 /// Another manifest has the image, the user and the secret of the first, and torchrun's variables.
@@ -213,6 +253,28 @@ CMD [\"c\", \"go\"]
             assert_eq!(found(&same.replace(gone, "")), 1, "{gone}");
         }
         assert_eq!(other_problems("b", &same, "").len(), 1);
+    }
+
+    #[test]
+    fn pods_wait_for_each_other_for_less_than_a_probe_and_end_by_sigterm() {
+        let waits = "- name: MESHWORK_JOIN_TIMEOUT\n  value: \"540\"\nmnist --checkpoint\n";
+        let probe = "startupProbe:\n  periodSeconds: 10\n  failureThreshold: 60\n";
+        let all = format!("{waits}{probe}");
+        let found = |text: &str| pod_problems("a", text).len();
+        assert_eq!((found(waits), found(&all)), (0, 0));
+        for (from, to) in [
+            ("MESHWORK_JOIN_TIMEOUT", "MESHWORK_OPERATION_TIMEOUT"),
+            ("540", "299"),
+            ("540", "600"),
+            ("540", "long"),
+            ("60", "54"),
+            ("failureThreshold", "successThreshold"),
+            ("--checkpoint", "--data"),
+        ] {
+            assert_eq!(found(&all.replace(from, to)), 1, "{from}");
+        }
+        let shared = all.replace("--checkpoint", "shareProcessNamespace: true");
+        assert_eq!(found(&shared), 0);
     }
 
     #[test]
