@@ -24,6 +24,8 @@ pub(crate) struct CudaGradients {
     gradients: DeviceGradients<Tensors>,
     /// Whether the step has begun.
     begun: bool,
+    /// Of which of them it has a gradient.
+    are_given: Vec<bool>,
 }
 
 /// burn's tensors on one GPU.
@@ -54,8 +56,11 @@ impl CudaGradients {
         let id = cuda.id();
         let tensors = Tensors { cuda, device };
         let gradients = DeviceGradients::new(strategy, tensors, specs, id, reach)?;
-        let begun = false;
-        Ok(Ok(Self { gradients, begun }))
+        Ok(Ok(Self {
+            gradients,
+            begun: false,
+            are_given: vec![false; specs.len()],
+        }))
     }
 
     pub(crate) fn route(&self) -> Route {
@@ -72,15 +77,14 @@ impl CudaGradients {
         known: Known<'_>,
     ) -> Result<(), Error> {
         if !self.begun {
-            // Gradients are multiplied before they are handed over: each part has its weight.
-            self.gradients.begin(1.0);
-            self.begun = true;
+            self.begin();
         }
         let Known { places, path } = known;
         let take = &mut Take {
             places,
             taken: &mut taken,
             gradients: &mut self.gradients,
+            are_given: &mut self.are_given,
             weight,
         };
         let done = walk(part, path, take);
@@ -88,27 +92,43 @@ impl CudaGradients {
         done
     }
 
-    /// The sums of all gradients, for the optimizer.
+    /// The sums of all gradients, and of which this worker has one.
     #[track_caller]
-    pub(crate) fn finish<M: Module>(
+    pub(crate) fn finish(
         &mut self,
         replica: &mut ReplicaContext<'_>,
-        module: &M,
-        known: Known<'_>,
-    ) -> Result<GradientsParams, Error> {
-        if !std::mem::take(&mut self.begun) {
-            self.gradients.begin(1.0);
+    ) -> Result<(Vec<Packed<Tensor<1>>>, &[bool]), Error> {
+        if !self.begun {
+            self.begin();
         }
-        let sums = self.gradients.finish(replica)?;
-        let Known { places, path } = known;
-        let mut give = Give {
-            places,
-            sums: by_variable(&sums),
-            gradients: GradientsParams::new(),
-        };
-        walk(module, path, &mut give)?;
-        Ok(give.gradients)
+        self.begun = false;
+        Ok((self.gradients.finish(replica)?, self.are_given.as_slice()))
     }
+
+    fn begin(&mut self) {
+        // Gradients are multiplied before they are handed over: each part has its weight.
+        self.gradients.begin(1.0);
+        self.are_given.fill(false);
+        self.begun = true;
+    }
+}
+
+/// The sums for the optimizer, but for those with a mark of 0, of which no worker has a gradient.
+pub(crate) fn give<M: Module>(
+    module: &M,
+    known: Known<'_>,
+    sums: &[Packed<Tensor<1>>],
+    marks: &[f32],
+) -> Result<GradientsParams, Error> {
+    let Known { places, path } = known;
+    let mut give = Give {
+        places,
+        sums: by_variable(sums),
+        gradients: GradientsParams::new(),
+    };
+    give.sums.retain(|index, _| marks[*index] != 0.0);
+    walk(module, path, &mut give)?;
+    Ok(give.gradients)
 }
 
 /// The first worker whose parameters cannot be lent.
@@ -162,6 +182,7 @@ struct Take<'a> {
     places: &'a BTreeMap<ParamId, Place>,
     taken: &'a mut GradientsParams,
     gradients: &'a mut DeviceGradients<Tensors>,
+    are_given: &'a mut [bool],
     weight: f32,
 }
 
@@ -195,6 +216,7 @@ impl Take<'_> {
                 found: gradient.dtype(),
             });
         }
+        self.are_given[index] = true;
         let flat = gradient.flatten::<1>(0, D - 1);
         self.gradients.ready(index, flat.mul_scalar(self.weight))
     }

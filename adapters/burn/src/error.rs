@@ -80,18 +80,16 @@ pub enum Error {
     #[cfg(feature = "train")]
     #[error("the data loader gives no batch")]
     Dataset(#[source] burn_core::data::dataset::DatasetError),
-    /// Workers are to train in different ways.
+    /// Outputs have a mean, such as a loss, with a NaN or an infinity. All workers get this error,
+    /// with parameters as they were.
     #[cfg(feature = "train")]
     #[error(
-        "{rank} has {found}, and the chief {chiefs}: all have to run the same program on the same data"
+        "an output of {} has a mean that is not finite, such as its loss, so that no worker has made the step: look at the batch there and at the learning rate, or go on by without_error_if_nonfinite",
+        listed(ranks)
     )]
-    LearnerDiffers {
-        /// A worker that differs from the chief.
-        rank: Rank,
-        /// What it is to do, such as a number of epochs, or its agreement.
-        found: String,
-        /// The same of the chief.
-        chiefs: String,
+    NotFinite {
+        /// Whose outputs.
+        ranks: Vec<Rank>,
     },
     /// The output of a step cannot be read.
     #[cfg(feature = "train")]
@@ -156,7 +154,19 @@ pub enum Error {
     Left,
 }
 
+#[cfg(feature = "train")]
+fn listed(ranks: &[Rank]) -> String {
+    let names: Vec<String> = ranks.iter().map(Rank::to_string).collect();
+    names.join(", ")
+}
+
 impl Error {
+    /// Whether all workers have it behind the same step, and end together.
+    #[cfg(feature = "train")]
+    pub(crate) fn is_of_all(&self) -> bool {
+        matches!(self, Self::NotFinite { .. })
+    }
+
     /// The status for a process that ends with this error, as `meshwork run` understands it.
     #[must_use]
     pub fn exit_status(&self) -> u8 {

@@ -6,8 +6,8 @@ mod outputs;
 mod run;
 mod wire;
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, thread};
 
 use burn_core::tensor::Device;
 use burn_train::{
@@ -70,14 +70,27 @@ use run::{Data, Run};
 /// [`worker`](Self::worker) tells them apart; the values that a model begins with are the chief's
 /// anyway.
 ///
+/// A loss that is a NaN or an infinity on one of several workers would make all parameters so on
+/// all of them, and the checkpoints behind: the training ends before that step on all workers, with
+/// an error that says whose it is. A worker alone trains as burn does.
+///
 /// Clones are the same worker. When the last of them is dropped the worker leaves its job, which
-/// waits for the others; [`leave`](Self::leave) does so and tells whether training went well.
+/// waits for the others, unless the thread panics or the training has failed on this worker;
+/// [`leave`](Self::leave) does so and tells whether training went well.
 #[derive(Clone)]
 #[doc(alias("ExecutionStrategy", "DistributedDataParallel", "ddp"))]
 pub struct Distributed {
     shared: Arc<Shared>,
     device: Option<Device>,
     agreement: String,
+    nonfinite: Nonfinite,
+}
+
+/// What follows where the mean of an output, such as a loss, is a NaN or an infinity.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Nonfinite {
+    Error,
+    Step,
 }
 
 struct Shared {
@@ -117,6 +130,7 @@ impl Distributed {
             shared: Arc::new(shared),
             device: None,
             agreement: String::new(),
+            nonfinite: Nonfinite::Error,
         }
     }
 
@@ -130,9 +144,9 @@ impl Distributed {
     /// What else has to be the same on all workers, in place of what was given before: a text, such
     /// as one with a checksum of the data, of which otherwise only the lengths are compared.
     ///
-    /// The workers compare it when they meet. One with another text than the chief ends the
-    /// training on all, with both texts in the error; one that comes later to an
-    /// [elastic](Self::elastic_from_env) job ends alone.
+    /// The workers compare it when they meet, by [`MultiWorkerMirroredStrategy::agree`]. One with
+    /// another text than the chief ends the training on all, with both texts in the error; of an
+    /// [elastic](Self::elastic_from_env) job it ends alone.
     ///
     /// ```
     /// use meshwork_burn::{Distributed, Error};
@@ -145,6 +159,15 @@ impl Distributed {
     #[must_use]
     pub fn with_agreement(mut self, text: impl Into<String>) -> Self {
         self.agreement = text.into();
+        self
+    }
+
+    /// Makes steps with losses, and other means in outputs, that are a NaN or an infinity too, as
+    /// burn does, in the same way on every worker.
+    #[must_use]
+    #[doc(alias("error_if_nonfinite", "detect_anomaly", "terminate_on_nan"))]
+    pub fn without_error_if_nonfinite(mut self) -> Self {
+        self.nonfinite = Nonfinite::Step;
         self
     }
 
@@ -187,12 +210,15 @@ impl Distributed {
     #[track_caller]
     pub fn leave(self) -> Result<(), Error> {
         let strategy = self.shared.strategy().take();
-        if let Some(error) = lock(&self.shared.failed).take() {
-            return Err(error);
-        }
-        match strategy {
-            Some(strategy) => Ok(strategy.leave()?),
-            None => Ok(()),
+        let failed = lock(&self.shared.failed).take();
+        match (failed, strategy) {
+            (None, Some(strategy)) => Ok(strategy.leave()?),
+            (None, None) => Ok(()),
+            (Some(error), Some(strategy)) if error.is_of_all() => {
+                leave_at_last(strategy);
+                Err(error)
+            }
+            (Some(error), _) => Err(error),
         }
     }
 }
@@ -206,13 +232,19 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let strategy = self.strategy().take();
-        // Training has told of errors already: one that comes now is the loss of a worker that
-        // nobody needs any more.
-        if let Some(strategy) = strategy.filter(|_| lock(&self.failed).is_none())
-            && let Err(error) = strategy.leave()
-        {
-            tracing::warn!(%error, "a worker was lost behind the last step");
+        // Training has told of errors already. In a panic the others are not waited for.
+        let ends_together = lock(&self.failed).as_ref().is_none_or(Error::is_of_all);
+        if let Some(strategy) = strategy.filter(|_| ends_together && !thread::panicking()) {
+            leave_at_last(strategy);
         }
+    }
+}
+
+/// Leaves with all others. An error that comes now is the loss of a worker that nobody needs any
+/// more.
+fn leave_at_last(strategy: MultiWorkerMirroredStrategy) {
+    if let Err(error) = strategy.leave() {
+        tracing::warn!(%error, "a worker was lost behind the last step");
     }
 }
 
@@ -253,6 +285,7 @@ where
         let mut strategy = self.shared.strategy();
         let data = Data::default();
         let mut run = Run::new(learner, (train, valid), components, first_epoch, &data);
+        run.nonfinite = self.nonfinite;
         let ended = match strategy.as_mut() {
             Some(strategy) => run.train(strategy, self.device.as_ref(), &self.agreement),
             None => Err(Error::Left),
@@ -309,8 +342,8 @@ impl fmt::Debug for Distributed {
 fn training_error(error: &Error, own: Rank) -> TrainingError {
     let at_fault = match error {
         Error::Strategy(error) => error.rank_at_fault(),
-        Error::LearnerDiffers { rank, .. }
-        | Error::OutputForm { rank }
+        Error::NotFinite { ranks } => ranks.first().copied(),
+        Error::OutputForm { rank }
         | Error::OutputFields { rank, .. }
         | Error::OutputsDiffer { rank, .. } => Some(*rank),
         _ => Some(own),

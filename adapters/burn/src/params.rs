@@ -42,7 +42,8 @@ pub struct MirroredParams {
     places: BTreeMap<ParamId, Place>,
     /// Which of them are trained.
     trained: Vec<usize>,
-    /// The gradients of those, the caller's extra numbers, and room for the check of copies.
+    /// The gradients of those, the caller's extra numbers, a mark for each that has a gradient, and
+    /// room for the check of copies.
     buckets: GradientBuckets,
     slots: Vec<Slot>,
     extra: usize,
@@ -94,7 +95,8 @@ impl MirroredParams {
         let checks = strategy
             .run(|replica| Ok::<_, Error>(replica.check_len()))?
             .into_first();
-        let buckets = GradientBuckets::new(strategy, &trained_specs, extra + checks)?;
+        let beside = trained.len() + checks;
+        let buckets = GradientBuckets::new(strategy, &trained_specs, extra + beside)?;
         let mut values = FlatGradients::new(&specs, 0)?;
         for (index, found) in found.into_iter().enumerate() {
             values.set(index, &found.values)?;
@@ -173,7 +175,9 @@ impl MirroredParams {
     /// The same operation checks that all copies of the model are equal, bit for bit.
     ///
     /// With a loss that is the mean over the worker's samples, [`Batch::weight`] makes the sum the
-    /// gradient of the mean over the global batch. A parameter without a gradient counts as zero.
+    /// gradient of the mean over the global batch. A parameter without a gradient counts as zero
+    /// where another worker has one of it; where none has, it gets none, so that an optimizer
+    /// leaves it alone as on one process.
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::NotMirrored`], [`Error::ElementType`], [`Error::Read`].
@@ -230,7 +234,7 @@ impl MirroredParams {
     }
 
     /// Waits until everything is reduced, and gives the sums for the optimizer. Parameters of parts
-    /// that were not handed over count as zero.
+    /// that were not handed over have no gradient.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce), and [`Error::Strategy`] with the ranks whose copies of
@@ -252,19 +256,25 @@ impl MirroredParams {
                 self.slots[index] = Slot::Handed(None);
             }
         }
+        let marks = &mut self.buckets.extra_mut()?[self.extra..];
+        for (mark, slot) in marks.iter_mut().zip(&self.slots) {
+            *mark = f32::from(matches!(slot, Slot::Handed(Some(_))));
+        }
+        let checks = self.extra + self.slots.len();
         let is_checked = !is_alone && self.checks == Checks::EachStep;
         if is_checked {
             let copy = self.fingerprint(module)?;
-            let room = &mut self.buckets.extra_mut()?[self.extra..];
+            let room = &mut self.buckets.extra_mut()?[checks..];
             replica.write_fingerprint(copy, room)?;
         }
         self.buckets.finish(replica)?;
         if is_checked {
-            replica.read_check(&self.buckets.extra()[self.extra..])?;
+            replica.read_check(&self.buckets.extra()[checks..])?;
         }
         let mut give = Give {
             places: &self.places,
             slots: &mut self.slots,
+            marks: &self.buckets.extra()[self.extra..],
             sums: (!is_alone).then_some(&self.buckets),
             gradients: GradientsParams::new(),
         };

@@ -127,7 +127,10 @@ impl<O: ElementWise> ShardedParams<O> {
     }
 
     /// Adds the gradients of a backward pass to those of the passes before since the last step.
-    /// They are added, not averaged; a parameter without a gradient counts as zero.
+    /// They are added, not averaged. A parameter without a gradient counts as zero, also where no
+    /// worker has one of it: AdamW still decays it and goes on by its moments, where
+    /// [`MirroredParams`](crate::MirroredParams) leaves it alone. What is never trained is frozen,
+    /// as by `no_grad`, before its training begins.
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::NotMirrored`], [`Error::ElementType`], [`Error::Read`].

@@ -133,6 +133,8 @@ impl Each for Take<'_> {
 pub(crate) struct Give<'a> {
     pub(crate) places: &'a BTreeMap<ParamId, Place>,
     pub(crate) slots: &'a mut [Slot],
+    /// For each that is trained, 0 where no worker has a gradient of it.
+    pub(crate) marks: &'a [f32],
     /// `None` where the gradients are what they were.
     pub(crate) sums: Option<&'a GradientBuckets>,
     pub(crate) gradients: GradientsParams,
@@ -142,7 +144,8 @@ impl Each for Give<'_> {
     fn each<const D: usize>(&mut self, param: &Param<Tensor<D>>, path: &Path) -> Result<(), Error> {
         let trained = self.places.get(&param.id).and_then(|place| place.trained);
         // One that was frozen since has no use for a gradient.
-        let Some(index) = trained.filter(|_| param.is_require_grad()) else {
+        let is_given = |index: &usize| param.is_require_grad() && self.marks[*index] != 0.0;
+        let Some(index) = trained.filter(is_given) else {
             return Ok(());
         };
         let Slot::Handed(data) = std::mem::take(&mut self.slots[index]) else {

@@ -46,13 +46,17 @@ impl Network {
         [self.weight.id, self.bias.id, self.output.id]
     }
 
-    /// Gradients as a backward pass would leave them, all but that of the bias.
-    fn gradients(&self, rank: usize, device: &Device) -> GradientsParams {
+    /// Gradients as a backward pass would leave them, that of the bias on one rank alone.
+    fn gradients(&self, rank: usize, of_bias: usize, device: &Device) -> GradientsParams {
         let device = device.clone().without_autodiff();
         let mut gradients = GradientsParams::new();
         for (id, [rows, columns]) in [self.weight.id, self.output.id].into_iter().zip(SHAPES) {
             let data = TensorData::new(values(rank + 2, rows * columns), [rows, columns]);
             gradients.register::<2>(id, Tensor::from_data(data, &device));
+        }
+        if rank == of_bias {
+            let data = TensorData::new(values(5, 70), [70]);
+            gradients.register::<1>(self.bias.id, Tensor::from_data(data, &device));
         }
         gradients
     }
@@ -64,13 +68,13 @@ fn values(seed: usize, len: usize) -> Vec<f32> {
     (0..len).map(at).collect()
 }
 
-fn bits(network: &Network, mut sums: GradientsParams) -> Vec<Vec<u32>> {
+/// Those of the bias, and of the matrices.
+fn bits(network: &Network, mut sums: GradientsParams) -> (Option<Vec<u32>>, [Vec<u32>; 2]) {
     let [weight, bias, output] = network.ids();
-    let read = |data: TensorData| data.iter::<f32>().map(f32::to_bits).collect();
-    let bias: Tensor<1> = sums.remove(bias).unwrap();
+    let read = |data: TensorData| -> Vec<u32> { data.iter::<f32>().map(f32::to_bits).collect() };
+    let bias = sums.remove::<1>(bias).map(|sum| read(sum.into_data()));
     let matrices = [weight, output].map(|id| sums.remove::<2>(id).unwrap().into_data());
-    let all = [bias.into_data()].into_iter().chain(matrices);
-    all.map(read).collect()
+    (bias, matrices.map(read))
 }
 
 /// What the sums are by host memory and on the GPU, and by which way they went there.
@@ -83,14 +87,17 @@ fn step(group: Group, gpu: usize) -> Result<Route, Error> {
     let (on_gpu, network) = MirroredParams::new(&mut strategy, network)?;
     let cuda = CudaDevice::new(Arc::new(CudaAccelerator::new()?), gpu)?;
     let mut on_gpu = on_gpu.on_cuda(&mut strategy, &network, cuda, reach)?;
-    for weight in [1.0, 0.3] {
+    // The bias of a rank, and of none.
+    for (weight, of_bias) in [(1.0, 0), (0.3, 2)] {
         let mut summed = |mirrored: &mut MirroredParams| {
-            let gradients = network.gradients(rank, &device);
+            let gradients = network.gradients(rank, of_bias, &device);
             let sums = strategy
                 .run(|replica| mirrored.all_reduce(replica, &network, gradients, weight))?;
             Ok::<_, Error>(bits(&network, sums.into_first()))
         };
-        assert_eq!(summed(&mut on_gpu)?, summed(&mut by_host)?, "{weight}");
+        let on_gpu = summed(&mut on_gpu)?;
+        assert_eq!(on_gpu, summed(&mut by_host)?, "{weight}");
+        assert_eq!(on_gpu.0.is_some(), of_bias == 0);
     }
     let route = on_gpu.route().clone();
     strategy.leave()?;

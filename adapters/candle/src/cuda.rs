@@ -1,5 +1,8 @@
 //! `CudaVars`: the variables of a candle model on NVIDIA's GPUs, made equal, summed and compared
 //! there. How the memory of a tensor is lent is in `lend`, gradients are caught in `hooks`.
+//!
+//! Which variables a worker has a gradient of is summed with the gradients: a number for each,
+//! behind the gradient of the first variable, which is the last that is summed.
 
 mod hooks;
 mod lend;
@@ -36,9 +39,10 @@ use hooks::Hooks;
 /// use meshwork_strategy::{CommunicatorScope, MultiWorkerMirroredStrategy};
 ///
 /// let mut strategy = MultiWorkerMirroredStrategy::from_env().map_err(Error::from)?;
-/// let (model, device) = (VarMap::new(), Device::new_cuda(0)?);
+/// let number = strategy.local_rank(); // a GPU for each worker of a host
+/// let (model, device) = (VarMap::new(), Device::new_cuda(number)?);
 /// linear(3, 1, VarBuilder::from_varmap(&model, DType::F32, &device))?;
-/// let gpu = CudaDevice::new(Arc::new(CudaAccelerator::new()?), 0)?;
+/// let gpu = CudaDevice::new(Arc::new(CudaAccelerator::new()?), number)?;
 /// let mut vars = CudaVars::new(&mut strategy, &model, gpu, CommunicatorScope::OneHost)?;
 /// println!("gradients go {}", vars.route());
 /// let mut optimizer = SGD::new(model.all_vars(), 0.1)?;
@@ -55,6 +59,7 @@ use hooks::Hooks;
 #[derive(Debug)]
 pub struct CudaVars {
     vars: Vec<Var>,
+    specs: Vec<VariableSpec>,
     aliases: Vec<Alias>,
     device: Device,
     /// Shared with the hooks, which use it within a backward pass.
@@ -63,6 +68,15 @@ pub struct CudaVars {
 
 /// The gradients of one model.
 type Gradients = DeviceGradients<Tensors>;
+
+/// What a backward pass has given, and is not on its way yet.
+#[derive(Debug, Default)]
+struct Given {
+    /// Which variables have a gradient.
+    are_given: Vec<bool>,
+    /// That of the first one.
+    first: Option<Tensor>,
+}
 
 /// candle's tensors on one GPU.
 #[derive(Debug)]
@@ -87,6 +101,8 @@ impl CudaVars {
     ) -> Result<Self, Error> {
         let Named { vars, aliases } = named(model);
         let specs = specs_of(&vars)?;
+        // An error is to have the shapes that they have.
+        strategy.scope(|scope| scope.compare(&specs))?;
         let vars: Vec<_> = vars.into_iter().map(|(_, var)| var).collect();
         let device = vars.first().map_or(Device::Cpu, |var| var.device().clone());
         let id = cuda.id();
@@ -94,7 +110,7 @@ impl CudaVars {
             cuda,
             device: device.clone(),
         };
-        let gradients = Gradients::new(strategy, tensors, &specs, id, reach)?;
+        let gradients = Gradients::new(strategy, tensors, &with_marks(&specs)?, id, reach)?;
         let equal = gradients.broadcast(&flat(&vars)?)?;
         for (index, values) in parts(&equal, &vars)? {
             vars[index].set(&values)?;
@@ -102,6 +118,7 @@ impl CudaVars {
         let hooks = Hooks::of(gradients);
         Ok(Self {
             vars,
+            specs,
             aliases,
             device,
             hooks,
@@ -117,11 +134,12 @@ impl CudaVars {
     /// Names and shapes, in the order in which they are summed from the last to the first.
     #[must_use]
     pub fn specs(&self) -> Vec<VariableSpec> {
-        self.hooks.gradients().specs().to_vec()
+        self.specs.clone()
     }
 
     /// As [`MirroredVars::all_reduce`](crate::MirroredVars::all_reduce), on the GPU, without a
-    /// check of copies.
+    /// check of copies. The host hears whether any worker has a gradient of a variable: a number
+    /// for each.
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Cuda`], [`Error::Candle`].
@@ -134,13 +152,19 @@ impl CudaVars {
     ) -> Result<(), Error> {
         let mut own = self.hooks.gradients();
         own.begin(weight);
-        for (index, var) in self.vars.iter().enumerate().rev() {
+        for (index, var) in self.vars.iter().enumerate().skip(1).rev() {
             if let Some(gradient) = gradients.get(var) {
                 own.ready(index, gradient.flatten_all()?)?;
             }
         }
-        let sums = own.finish(replica)?;
         drop(own);
+        let are_given = self.vars.iter().map(|var| gradients.get(var).is_some());
+        let first = self.vars.first().and_then(|var| gradients.get(var));
+        let given = Given {
+            are_given: are_given.collect(),
+            first: first.map(Tensor::flatten_all).transpose()?,
+        };
+        let sums = self.finish(replica, given, weight)?;
         self.put(&sums, gradients)
     }
 
@@ -151,7 +175,7 @@ impl CudaVars {
     /// [`Error::Candle`]
     pub fn hooked(&self) -> Result<VarBuilder<'static>, Error> {
         let mut hooked = HashMap::with_capacity(self.vars.len());
-        for (index, (spec, var)) in self.specs().iter().zip(&self.vars).enumerate() {
+        for (index, (spec, var)) in self.specs.iter().zip(&self.vars).enumerate() {
             let tensor = self.hooks.hook(index, var.as_tensor())?;
             hooked.insert(spec.name().to_owned(), tensor);
         }
@@ -176,10 +200,10 @@ impl CudaVars {
     ) -> Result<GradStore, Error> {
         self.hooks.open(weight);
         let passed = loss.backward();
-        self.hooks.close()?;
+        let given = self.hooks.close()?;
         let mut gradients = passed?;
-        refuse_unhooked(self.hooks.gradients().specs(), &self.vars, &gradients)?;
-        let sums = self.hooks.gradients().finish(replica)?;
+        refuse_unhooked(&self.specs, &self.vars, &gradients)?;
+        let sums = self.finish(replica, given, weight)?;
         self.put(&sums, &mut gradients)?;
         Ok(gradients)
     }
@@ -203,12 +227,54 @@ impl CudaVars {
         Ok(self.hooks.gradients().settle(strategy)?)
     }
 
+    /// Sums what is left, the first gradient with the marks behind it.
+    #[track_caller]
+    fn finish(
+        &self,
+        replica: &mut ReplicaContext<'_>,
+        given: Given,
+        weight: f32,
+    ) -> Result<Vec<Packed<Tensor>>, Error> {
+        let mut own = self.hooks.gradients();
+        if let Some(var) = self.vars.first() {
+            let first = match given.first {
+                Some(first) => first,
+                None => own.library().zeros(var.elem_count())?,
+            };
+            // All is multiplied by the weight: this becomes no 0, as 0 times infinity is a NaN.
+            let mark = weight.recip();
+            let mark = |is_given: &bool| if *is_given { mark } else { 0.0 };
+            let marks = Tensor::from_iter(given.are_given.iter().map(mark), &self.device)?;
+            own.ready(0, Tensor::cat(&[first, marks], 0)?)?;
+        }
+        own.finish(replica)
+    }
+
+    /// Gives the sums to those variables of which any worker has a gradient.
     fn put(&self, sums: &[Packed<Tensor>], gradients: &mut GradStore) -> Result<(), Error> {
+        let (Some(last), count @ 1..) = (sums.last(), self.vars.len()) else {
+            return Ok(());
+        };
+        let start = last.tensor().elem_count() - count;
+        // By themselves, as candle brings all of a tensor's memory to the host.
+        let marks = last.tensor().narrow(0, start, count)?.force_contiguous()?;
+        let marks = marks.to_vec1::<f32>()?;
         for (index, sum) in parts(sums, &self.vars)? {
-            gradients.insert(&self.vars[index], sum);
+            if marks[index] != 0.0 {
+                gradients.insert(&self.vars[index], sum);
+            }
         }
         Ok(())
     }
+}
+
+/// What is summed: the variables, with a mark for each behind the first.
+fn with_marks(specs: &[VariableSpec]) -> Result<Vec<VariableSpec>, Error> {
+    let mut marked = specs.to_vec();
+    if let Some(first) = marked.first_mut() {
+        *first = VariableSpec::new(first.name().to_owned(), &[first.len() + specs.len()])?;
+    }
+    Ok(marked)
 }
 
 /// What belongs to each variable, in its shape: views of packed tensors.
@@ -216,7 +282,9 @@ fn parts(packed: &[Packed<Tensor>], vars: &[Var]) -> Result<Vec<(usize, Tensor)>
     let mut all = Vec::with_capacity(vars.len());
     for packed in packed {
         for (index, range) in packed.parts() {
-            let part = packed.tensor().narrow(0, range.start, range.len())?;
+            // Behind that of the first are the marks.
+            let len = vars[index].elem_count();
+            let part = packed.tensor().narrow(0, range.start, len)?;
             all.push((index, part.reshape(vars[index].shape())?));
         }
     }

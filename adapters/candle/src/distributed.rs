@@ -1,11 +1,15 @@
-//! `Distributed`: a training loop of candle's, on many workers.
+//! `Distributed`: a training loop of candle's, on many workers. How a worker belongs to its job
+//! until it is dropped is in `membership`.
+
+mod membership;
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Tensor};
 use candle_nn::{Optimizer, VarMap};
-use meshwork_strategy::MultiWorkerMirroredStrategy;
+use meshwork_strategy::{MultiWorkerMirroredStrategy, Rank};
 
 use crate::{Error, MirroredVars};
+use membership::Membership;
 
 /// An optimizer whose steps are made with the gradients of all workers, so that their models stay
 /// equal: the mean of the gradients, where every worker's loss is the mean over a batch of the same
@@ -39,17 +43,41 @@ use crate::{Error, MirroredVars};
 /// ```
 ///
 /// The optimizer has to be made with the variables of the map, which then have the values that they
-/// have on the chief. Programs that reduce some gradients while others are computed, save
-/// checkpoints, or go on without lost workers use [`MirroredVars`].
+/// have on the chief. One that no worker has a gradient of in a step is left alone. Programs that
+/// reduce some gradients while others are computed, save checkpoints, or go on without lost workers
+/// use [`MirroredVars`].
+///
+/// A loss that is a NaN or an infinity on one worker would make all variables so on all of them:
+/// the step is not made then, and [`Error::NotFinite`] says on every worker whose it is. What was
+/// saved before is whole, and a program may go on with the next batch.
+///
+/// When it is dropped the worker leaves its job, which waits for the others, unless the thread
+/// panics or the training has failed: then the others hear that it is lost.
+/// [`leave`](Self::leave) does so and tells whether it went well.
 #[derive(Debug)]
 #[doc(alias("DistributedDataParallel", "DistributedOptimizer"))]
 pub struct Distributed<O> {
     optimizer: O,
-    strategy: MultiWorkerMirroredStrategy,
+    membership: Membership,
+    /// With the loss of all workers, and which of them have one that is not finite.
     mirrored: MirroredVars,
     /// Before the one that makes the step.
     accumulated: Option<Passes>,
+    limits: Limits,
+}
+
+/// What is asked of the sums of a step before it is made.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
     max_norm: Option<f64>,
+    nonfinite: Nonfinite,
+}
+
+/// What follows where losses or gradients have a NaN or an infinity.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Nonfinite {
+    Error,
+    Step,
 }
 
 /// What backward passes have given, added up.
@@ -79,13 +107,17 @@ impl<O: Optimizer> Distributed<O> {
         optimizer: O,
         vars: &VarMap,
     ) -> Result<Self, Error> {
-        let mirrored = MirroredVars::with_extra(&mut strategy, vars, 1)?;
+        let workers = strategy.num_replicas_in_sync();
+        let mirrored = MirroredVars::with_extra(&mut strategy, vars, 1 + workers)?;
         Ok(Self {
             optimizer,
-            strategy,
+            membership: Membership::new(strategy),
             mirrored,
             accumulated: None,
-            max_norm: None,
+            limits: Limits {
+                max_norm: None,
+                nonfinite: Nonfinite::Error,
+            },
         })
     }
 
@@ -94,7 +126,17 @@ impl<O: Optimizer> Distributed<O> {
     #[must_use]
     #[doc(alias = "clip_grad_norm_")]
     pub fn with_max_norm(mut self, norm: f64) -> Self {
-        self.max_norm = Some(norm);
+        self.limits.max_norm = Some(norm);
+        self
+    }
+
+    /// Makes steps with losses, and norms of gradients, that are a NaN or an infinity too, in the
+    /// same way on every worker: for programs that look themselves, as at the mean that
+    /// [`backward_step`](Self::backward_step) returns.
+    #[must_use]
+    #[doc(alias("error_if_nonfinite", "detect_anomaly", "terminate_on_nan"))]
+    pub fn without_error_if_nonfinite(mut self) -> Self {
+        self.limits.nonfinite = Nonfinite::Step;
         self
     }
 
@@ -105,10 +147,14 @@ impl<O: Optimizer> Distributed<O> {
     /// [`distribute_dataset`](MultiWorkerMirroredStrategy::distribute_dataset) may, samples do not,
     /// and [`backward_step_weighted`](Self::backward_step_weighted) is for them.
     ///
-    /// The same operation checks that all copies of the model are equal, bit for bit.
+    /// The same operation checks that all copies of the model are equal, bit for bit, and that all
+    /// losses are finite. Gradients are looked at only where [a norm](Self::with_max_norm) limits
+    /// them.
     ///
     /// # Errors
-    /// [`Error::Strategy`], [`Error::Candle`], [`Error::MaxNorm`].
+    /// [`Error::Strategy`], [`Error::Candle`], [`Error::MaxNorm`]; behind [`Error::NotFinite`] and
+    /// [`Error::NormNotFinite`], which all workers get, variables are as they were, and training
+    /// can go on with another batch.
     #[track_caller]
     pub fn backward_step(&mut self, loss: &Tensor) -> Result<f32, Error> {
         let weight = 1.0 / self.workers() as f64;
@@ -148,7 +194,7 @@ impl<O: Optimizer> Distributed<O> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Strategy`], [`Error::Candle`], [`Error::MaxNorm`].
+    /// Those of [`backward_step`](Self::backward_step).
     ///
     /// [`Batch::weight`]: meshwork_strategy::Batch::weight
     #[track_caller]
@@ -168,16 +214,22 @@ impl<O: Optimizer> Distributed<O> {
             reason = "gradients are of this precision"
         )]
         let weight = weight as f32;
-        self.mirrored.extra_mut()?[0] = loss * weight;
-        let (mirrored, max_norm) = (&mut self.mirrored, self.max_norm);
-        let optimizer = &mut self.optimizer;
-        self.strategy.run(|replica| {
+        let (limits, worker) = (self.limits, self.worker());
+        let (optimizer, mirrored) = (&mut self.optimizer, &mut self.mirrored);
+        let made = self.membership.strategy_mut().run(|replica| {
+            let numbers = mirrored.extra_mut()?;
+            numbers.fill(0.0);
+            numbers[0] = loss * weight;
+            numbers[1 + worker] = f32::from(!loss.is_finite());
             mirrored.all_reduce(replica, &mut gradients, weight)?;
-            if let Some(most) = max_norm {
-                mirrored.clip_norm(&mut gradients, most)?;
+            match limits.hold(mirrored, &mut gradients) {
+                Ok(()) => Ok(Ok(optimizer.step(&gradients)?)),
+                // No error of the step, which would end the training.
+                Err(error) if error.is_of_all() => Ok(Err(error)),
+                Err(error) => Err(error),
             }
-            Ok::<_, Error>(optimizer.step(&gradients)?)
-        })?;
+        });
+        self.membership.remember(made)?.into_first()?;
         Ok(self.mirrored.extra()[0])
     }
 
@@ -198,20 +250,20 @@ impl<O: Optimizer> Distributed<O> {
     #[must_use]
     #[doc(alias = "rank")]
     pub fn worker(&self) -> usize {
-        self.strategy.rank().index()
+        self.membership.strategy().rank().index()
     }
 
     /// How many workers train together.
     #[must_use]
     #[doc(alias = "world_size")]
     pub fn workers(&self) -> usize {
-        self.strategy.num_replicas_in_sync()
+        self.membership.strategy().num_replicas_in_sync()
     }
 
     /// Whether this worker is the one that reports, and writes files.
     #[must_use]
     pub fn is_chief(&self) -> bool {
-        self.strategy.is_chief()
+        self.membership.strategy().is_chief()
     }
 
     /// The optimizer, such as for its learning rate, which is the same on every worker.
@@ -221,7 +273,7 @@ impl<O: Optimizer> Distributed<O> {
 
     /// The strategy, such as for metrics of all workers.
     pub fn strategy_mut(&mut self) -> &mut MultiWorkerMirroredStrategy {
-        &mut self.strategy
+        self.membership.strategy_mut()
     }
 
     /// Leaves the job: returns when all workers have finished.
@@ -230,7 +282,7 @@ impl<O: Optimizer> Distributed<O> {
     /// [`Error::Strategy`] when a worker was lost.
     #[track_caller]
     pub fn leave(self) -> Result<(), Error> {
-        Ok(self.strategy.leave()?)
+        self.membership.leave()
     }
 
     /// The passes before, and that of a loss.
@@ -258,7 +310,34 @@ impl<O: Optimizer> Distributed<O> {
 
     /// An error of one worker ends the training on all.
     fn abort_on_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
-        result.inspect_err(|error| self.strategy.abort(error))
+        if let Err(error) = &result {
+            self.membership.strategy_mut().abort(error);
+        }
+        self.membership.remember(result)
+    }
+}
+
+impl Limits {
+    /// Clips what was summed, or says why no step is to be made with it: the same on every worker.
+    fn hold(self, mirrored: &MirroredVars, gradients: &mut GradStore) -> Result<(), Error> {
+        let is_strict = self.nonfinite == Nonfinite::Error;
+        let marks = Rank::all(u32::MAX).zip(&mirrored.extra()[1..]);
+        let ranks: Vec<_> = marks
+            .filter(|(_, mark)| **mark != 0.0)
+            .map(|(rank, _)| rank)
+            .collect();
+        if is_strict && !ranks.is_empty() {
+            return Err(Error::NotFinite { ranks });
+        }
+        let Some(most) = self.max_norm else {
+            return Ok(());
+        };
+        match mirrored.clip_norm(gradients, most) {
+            Err(Error::NormNotFinite { norm, most }) if !is_strict => {
+                mirrored.scale(gradients, most / norm)
+            }
+            clipped => clipped.map(drop),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `Error`: of variables and gradients, of units, and of batch normalisation.
 
 use candle_core::DType;
+use meshwork_strategy::Rank;
 
 /// Everything that can go wrong between candle and a strategy.
 #[derive(thiserror::Error)]
@@ -48,6 +49,25 @@ pub enum Error {
     #[error("gradients cannot be limited to a norm of {most}: give a number above 0")]
     MaxNorm {
         /// The norm.
+        most: f64,
+    },
+    /// Losses have a NaN or an infinity. All workers get this error, with variables as they were.
+    #[error(
+        "the loss of {} is not finite, so that no worker has made the step: look at the batch there and at the learning rate, or go on by without_error_if_nonfinite",
+        listed(ranks)
+    )]
+    NotFinite {
+        /// Whose losses.
+        ranks: Vec<Rank>,
+    },
+    /// The sums of gradients have a NaN or an infinity. All workers get this error.
+    #[error(
+        "gradients of norm {norm} cannot be limited to one of {most}: look in the loss for a division by 0, a root of 0 or numbers that are too large"
+    )]
+    NormNotFinite {
+        /// The norm of all of them together.
+        norm: f64,
+        /// What it was to be.
         most: f64,
     },
     /// A GPU, or memory on it, is not what it was to be.
@@ -137,7 +157,17 @@ impl std::fmt::Display for FirstLine<'_> {
     }
 }
 
+fn listed(ranks: &[Rank]) -> String {
+    let names: Vec<String> = ranks.iter().map(Rank::to_string).collect();
+    names.join(", ")
+}
+
 impl Error {
+    /// Whether all workers have it behind the same step, and can end together, or go on.
+    pub(crate) fn is_of_all(&self) -> bool {
+        matches!(self, Self::NotFinite { .. } | Self::NormNotFinite { .. })
+    }
+
     /// The status for a process that ends with this error, as `meshwork run` understands it.
     #[must_use]
     pub fn exit_status(&self) -> u8 {

@@ -51,8 +51,7 @@ impl GradientHooks {
         (pass.buckets, pass.weight, pass.failed) = (Some(buckets), weight, None);
     }
 
-    /// Gives the buckets back, with zero for variables without a gradient; `None` if nothing was
-    /// open.
+    /// Gives the buckets back; `None` if nothing was open.
     pub(crate) fn close(&self) -> Option<(GradientBuckets, Result<(), Error>)> {
         let mut pass = self.pass();
         let buckets = pass.buckets.take()?;
@@ -61,13 +60,20 @@ impl GradientHooks {
         Some((buckets, failed.map_or(Ok(()), Err)))
     }
 
-    /// Completes the variables that have no gradient, from the last to the first.
-    pub(crate) fn complete(&self, buckets: &mut GradientBuckets) -> Result<(), Error> {
+    /// Completes the variables that have no gradient with zeros, from the last to the first, and
+    /// marks those that have one, behind so many extra numbers.
+    pub(crate) fn complete(
+        &self,
+        buckets: &mut GradientBuckets,
+        extra: usize,
+    ) -> Result<(), Error> {
         let pass = self.pass();
-        let missing = pass.caught.iter().enumerate().rev();
-        for (index, _) in missing.filter(|(_, caught)| !**caught) {
-            buckets.gradient_mut(index)?.fill(0.0);
-            buckets.ready_inside(index)?;
+        for (index, caught) in pass.caught.iter().enumerate().rev() {
+            buckets.extra_mut()?[extra + index] = f32::from(*caught);
+            if !caught {
+                buckets.gradient_mut(index)?.fill(0.0);
+                buckets.ready_inside(index)?;
+            }
         }
         Ok(())
     }

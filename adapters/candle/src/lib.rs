@@ -78,7 +78,8 @@
 //! # Errors
 //!
 //! [`Error`] names the variable, or passes on what the strategy and candle say. Workers whose
-//! models differ are told when variables are mirrored.
+//! models differ are told when variables are mirrored, and those whose loss is not finite before
+//! the step of [`Distributed`].
 //!
 //! # Costs
 //!

@@ -48,6 +48,10 @@ use crate::values::by_name;
 /// are accumulated take 4/N bytes more instead of 4. To keep parts of the parameters too, run the
 /// model by units: [`ShardedStack`](crate::ShardedStack).
 ///
+/// A variable that no worker has a gradient of in a step counts as zero there: AdamW still decays
+/// it and goes on by its moments, where [`Distributed`](crate::Distributed) leaves it alone. What
+/// is never trained is named by [`with_frozen`](Self::with_frozen).
+///
 /// Optimizers are those of [`meshwork_strategy::sharded`], whose update of a number depends on that
 /// number alone. Others do not compile:
 ///

@@ -27,7 +27,8 @@ use crate::values::{Values, share};
 /// [`bytes_per_bucket`](meshwork_strategy::CommunicationOptions::bytes_per_bucket) says.
 #[derive(Debug)]
 pub struct MirroredVars {
-    /// The gradients, the caller's extra numbers, and room for the check of copies.
+    /// The gradients, the caller's extra numbers, a mark for each variable that has a gradient, and
+    /// room for the check of copies.
     gradients: GradientBuckets,
     extra: usize,
     low_rank: Option<NonZeroUsize>,
@@ -74,9 +75,9 @@ impl MirroredVars {
         extra: usize,
     ) -> Result<Self, Error> {
         let values = Values::of(model)?;
-        let checks = check_len(strategy)?;
+        let beside = beside(strategy, &values)?;
         Ok(Self {
-            gradients: GradientBuckets::new(strategy, values.specs(), extra + checks)?,
+            gradients: GradientBuckets::new(strategy, values.specs(), extra + beside)?,
             extra,
             low_rank: None,
             values,
@@ -93,7 +94,7 @@ impl MirroredVars {
     pub fn regroup(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
         let specs = self.values.specs();
         strategy.scope(|scope| scope.compare(specs))?;
-        let extra = self.extra + check_len(strategy)?;
+        let extra = self.extra + beside(strategy, &self.values)?;
         Ok(self.gradients.regroup(strategy, extra)?)
     }
 
@@ -112,7 +113,8 @@ impl MirroredVars {
     }
 
     /// Sends the gradients of matrices as products of two thin ones of this rank, in the same way
-    /// on every worker, for links that are slow: see [`GradientBuckets::with_power_sgd`].
+    /// on every worker, for links that are slow: see [`GradientBuckets::with_power_sgd`]. What was
+    /// left out of a matrix is its gradient in a step in which no worker has one of it.
     ///
     /// ```
     /// use std::num::NonZeroUsize;
@@ -219,10 +221,12 @@ impl MirroredVars {
     /// equal, bit for bit.
     ///
     /// With a loss that is the mean over the worker's samples, [`Batch::weight`] makes the sum the
-    /// gradient of the mean over the global batch. A variable without a gradient counts as zero.
-    /// Sums are written into the memory in which the gradients came, where that is the host's, so
-    /// that a step takes none of its own: what shares it with them, such as a clone, changes too.
-    /// A worker that trains alone, with a weight of 1, keeps its gradients as they are.
+    /// gradient of the mean over the global batch. A variable without a gradient counts as zero
+    /// where another worker has one of it; where none has, it gets none, so that an optimizer
+    /// leaves it alone as on one process. Sums are written into the memory in which the gradients
+    /// came, where that is the host's, so that a step takes none of its own: what shares it with
+    /// them, such as a clone, changes too. A worker that trains alone, with a weight of 1, keeps
+    /// its gradients as they are.
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`]; `gradients` are then partly replaced.
@@ -237,32 +241,21 @@ impl MirroredVars {
     ) -> Result<(), Error> {
         let is_alone = replica.num_replicas_in_sync() == 1;
         if is_alone && weight == 1.0 && self.low_rank.is_none() {
-            return self.hand_through(replica, gradients);
+            // The only worker's gradients are their sum.
+            return Ok(self.gradients.finish(replica)?);
         }
         // From the last to the first, as buckets are made: one is reduced while the next is filled.
         for (index, var) in self.values.vars.iter().enumerate().rev() {
+            let gradient = gradients.get(var);
             let slot = self.gradients.gradient_mut(index)?;
-            match gradients.get(var) {
+            match gradient {
                 Some(gradient) => read_times(weight, gradient, slot)?,
                 None => slot.fill(0.0),
             }
+            self.gradients.extra_mut()?[self.extra + index] = f32::from(gradient.is_some());
             self.gradients.ready(replica, index)?;
         }
         self.finish(replica, gradients)
-    }
-
-    /// The gradients of the only worker, which are their sum.
-    fn hand_through(
-        &mut self,
-        replica: &mut ReplicaContext<'_>,
-        gradients: &mut GradStore,
-    ) -> Result<(), Error> {
-        for var in &self.values.vars {
-            if gradients.get(var).is_none() {
-                gradients.insert(var, var.zeros_like()?);
-            }
-        }
-        Ok(self.gradients.finish(replica)?)
     }
 
     /// Tensors with the values of the variables, to build the model of one backward pass from:
@@ -330,7 +323,7 @@ impl MirroredVars {
         }
         let mut gradients = passed?;
         refuse_unhooked(self.specs(), &self.values.vars, &gradients)?;
-        self.hooks.complete(&mut self.gradients)?;
+        self.hooks.complete(&mut self.gradients, self.extra)?;
         self.finish(replica, &mut gradients)?;
         Ok(gradients)
     }
@@ -342,21 +335,22 @@ impl MirroredVars {
         replica: &mut ReplicaContext<'_>,
         gradients: &mut GradStore,
     ) -> Result<(), Error> {
-        let extra = self.extra;
+        let checks = self.extra + self.values.vars.len();
         let is_alone = replica.num_replicas_in_sync() == 1;
         if !is_alone {
             let copy = self.values.fingerprint()?;
-            let room = &mut self.gradients.extra_mut()?[extra..];
+            let room = &mut self.gradients.extra_mut()?[checks..];
             replica.write_fingerprint(copy, room)?;
         }
         self.gradients.finish(replica)?;
         if !is_alone {
-            replica.read_check(&self.gradients.extra()[extra..])?;
+            replica.read_check(&self.gradients.extra()[checks..])?;
         }
         for (index, var) in self.values.vars.iter().enumerate() {
             let sum = self.gradients.gradient(index);
             match gradients.get(var) {
                 Some(gradient) if write(sum, gradient)? => {}
+                None if !self.has_sum(index) => {}
                 Some(_) | None => {
                     let sum = Tensor::from_slice(sum, var.shape(), var.device())?;
                     gradients.insert(var, sum);
@@ -366,32 +360,55 @@ impl MirroredVars {
         Ok(())
     }
 
+    /// Whether a variable has a sum, the same on every worker: where one of them has a gradient of
+    /// it, or gradients of low rank have left some out before.
+    fn has_sum(&self, index: usize) -> bool {
+        let is_marked = self.gradients.extra()[self.extra + index] != 0.0;
+        let is_left_out = || self.gradients.gradient(index).iter().any(|one| *one != 0.0);
+        is_marked || (self.low_rank.is_some() && is_left_out())
+    }
+
     /// Scales the gradients that [`all_reduce`](Self::all_reduce) or [`backward`](Self::backward)
     /// gave last down to a norm, where that of all of them together is larger. Returns what it was,
     /// which is the same on every worker.
     ///
     /// # Errors
-    /// [`Error::Candle`], and [`Error::MaxNorm`] where `most` is not above 0.
-    #[doc(alias = "clip_grad_norm_")]
+    /// [`Error::Candle`]; [`Error::MaxNorm`] where `most` is not above 0, and
+    /// [`Error::NormNotFinite`], on every worker, for gradients with a NaN or an infinity, which
+    /// stay as they are.
+    #[doc(alias("clip_grad_norm_", "error_if_nonfinite"))]
     pub fn clip_norm(&self, gradients: &mut GradStore, most: f64) -> Result<f64, Error> {
         if most.is_nan() || most <= 0.0 {
             return Err(Error::MaxNorm { most });
         }
+        let norm = self.norm(gradients)?;
+        if !norm.is_finite() {
+            return Err(Error::NormNotFinite { norm, most });
+        }
+        if norm > most {
+            self.scale(gradients, most / norm)?;
+        }
+        Ok(norm)
+    }
+
+    fn norm(&self, gradients: &GradStore) -> Result<f64, Error> {
         let square = |values: &[f32]| values.iter().map(|value| f64::from(*value).powi(2)).sum();
         let mut squares: f64 = 0.0;
         for gradient in self.values.vars.iter().filter_map(|var| gradients.get(var)) {
             squares += with_values::<f64>(gradient, square)?;
         }
-        let norm = squares.sqrt();
-        if norm > most {
-            for var in &self.values.vars {
-                if let Some(gradient) = gradients.get(var) {
-                    let scaled = (gradient * (most / norm))?;
-                    gradients.insert(var, scaled);
-                }
+        Ok(squares.sqrt())
+    }
+
+    /// Multiplies all gradients.
+    pub(crate) fn scale(&self, gradients: &mut GradStore, by: f64) -> Result<(), Error> {
+        for var in &self.values.vars {
+            if let Some(gradient) = gradients.get(var) {
+                let scaled = (gradient * by)?;
+                gradients.insert(var, scaled);
             }
         }
-        Ok(norm)
+        Ok(())
     }
 
     /// Checks that all workers hold the same bits in all variables, and returns their hash.
@@ -405,10 +422,10 @@ impl MirroredVars {
     }
 }
 
-/// Numbers that the check of copies takes.
-fn check_len(strategy: &mut MultiWorkerMirroredStrategy) -> Result<usize, Error> {
+/// Numbers that are summed behind the caller's: marks, and the check of copies.
+fn beside(strategy: &mut MultiWorkerMirroredStrategy, values: &Values) -> Result<usize, Error> {
     let checks = strategy.run(|replica| Ok::<_, Error>(replica.check_len()))?;
-    Ok(checks.into_first())
+    Ok(values.vars.len() + checks.into_first())
 }
 
 #[cfg(test)]

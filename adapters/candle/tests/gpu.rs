@@ -19,7 +19,13 @@ use meshwork_strategy::{
 };
 use meshwork_testing::{Need, this_test};
 
-const VARIABLES: [(&str, usize); 3] = [("bias", 70), ("first", 21_000), ("second", 630)];
+const VARIABLES: [(&str, usize); 5] = [
+    ("aside", 40),
+    ("bias", 70),
+    ("first", 21_000),
+    ("second", 630),
+    ("unused", 50),
+];
 
 /// Variables that begin with another value on each worker.
 fn model(rank: usize, device: &Device) -> candle_core::Result<VarMap> {
@@ -31,10 +37,14 @@ fn model(rank: usize, device: &Device) -> candle_core::Result<VarMap> {
     Ok(model)
 }
 
-/// A loss whose gradients are these numbers: of no two workers the same, and no sum is exact.
+/// A loss whose gradients are these numbers: of no two workers the same, and no sum is exact. One
+/// variable has a gradient on one worker alone, and one on none.
 fn loss(vars: &VarBuilder<'_>, rank: usize, device: &Device) -> candle_core::Result<Tensor> {
     let mut loss = Tensor::zeros((), DType::F32, device)?;
     for (name, len) in VARIABLES {
+        if name == "unused" || (name == "aside" && rank == 0) {
+            continue;
+        }
         let at = |at: usize| ((at * 37 + rank * 11) % 101) as f32 * 0.137 - 6.3;
         let slopes = Tensor::from_iter((0..len).map(at), device)?;
         loss = (loss + (vars.get(len, name)? * slopes)?.sum_all()?)?;
@@ -45,8 +55,9 @@ fn loss(vars: &VarBuilder<'_>, rank: usize, device: &Device) -> candle_core::Res
 fn bits(model: &VarMap, gradients: &GradStore) -> candle_core::Result<Vec<Vec<u32>>> {
     let vars = model.data().lock().unwrap();
     let read = |(name, _): (&str, usize)| {
-        let gradient = gradients.get(&vars[name]).expect("each has one");
-        let values = gradient.to_vec1::<f32>()?;
+        let gradient = gradients.get(&vars[name]);
+        assert_eq!(gradient.is_none(), name == "unused", "{name}");
+        let values = gradient.map_or(Ok(Vec::new()), Tensor::to_vec1::<f32>)?;
         Ok(values.into_iter().map(f32::to_bits).collect())
     };
     VARIABLES.map(read).into_iter().collect()
@@ -66,7 +77,7 @@ fn step(group: Group, gpu: usize) -> Result<Route, Error> {
     }
     let mut by_host = MirroredVars::new(&mut strategy, &model)?;
     let plain = VarBuilder::from_varmap(&model, DType::F32, &device);
-    for weight in [1.0, 0.3] {
+    for weight in [1.0, 0.3, 0.0] {
         let mut expected = loss(&plain, rank, &device)?.backward()?;
         strategy.run(|replica| by_host.all_reduce(replica, &mut expected, weight))?;
         let mut after = loss(&plain, rank, &device)?.backward()?;

@@ -75,6 +75,8 @@ impl Element {
 
 impl Field {
     /// A mean over the samples of the batch, such as a loss: the mean over those of all workers.
+    /// One that is not finite [ends the training](crate::Distributed::without_error_if_nonfinite)
+    /// of several.
     ///
     /// # Errors
     /// [`Error::ReadOutput`]
@@ -213,6 +215,11 @@ impl Fields {
 }
 
 impl Field {
+    /// Whether it is no mean with a NaN or an infinity.
+    pub(super) fn is_sound(&self) -> bool {
+        self.join == Join::Rows || self.floats().all(f32::is_finite)
+    }
+
     fn floats(&self) -> impl Iterator<Item = f32> + '_ {
         let (values, _) = self.bytes.as_chunks();
         values.iter().map(|bytes| f32::from_ne_bytes(*bytes))

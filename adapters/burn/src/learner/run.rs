@@ -24,6 +24,7 @@ use meshwork_strategy::{
     Change, Cursor, MultiWorkerMirroredStrategy, Progress, Rank, Snapshot, Training,
 };
 
+use super::Nonfinite;
 use super::fields::GatherOutput;
 use super::wire::Told;
 use crate::{Error, MirroredParams};
@@ -48,6 +49,9 @@ pub(super) struct Run<'a, M: LearnerModel> {
     worker: Worker,
     /// `None` until the workers have met.
     mirrored: Option<MirroredParams>,
+    pub(super) nonfinite: Nonfinite,
+    /// Why all workers have ended before a step.
+    refused: Option<Error>,
 }
 
 /// Where the parts of the data are kept, for as long as the training is under way.
@@ -154,6 +158,8 @@ where
             attempt: Attempt::new(),
             worker: Worker::new(),
             mirrored: None,
+            nonfinite: Nonfinite::Error,
+            refused: None,
         }
     }
 
@@ -169,6 +175,9 @@ where
     ) -> Result<(), Error> {
         self.prepare(strategy, device, agreement);
         strategy.train(self)?;
+        if let Some(error) = self.refused.take() {
+            return Err(error);
+        }
         if strategy.is_chief() {
             self.teller.finish();
         }

@@ -2,6 +2,7 @@
 //! batches of all: parts of the data that are uneven, accumulation, stops of every kind, metrics,
 //! and workers that disagree.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,6 +32,7 @@ use seen::Seen;
 
 mod ahead;
 mod held_back;
+mod not_finite;
 mod restarts;
 mod seen;
 mod survivors;
@@ -60,11 +62,17 @@ impl Batcher<usize, Points> for PointBatcher {
             Tensor::from_data(TensorData::new(values, [count, 2]), device)
         };
         Points {
-            inputs: values(|item| [(item * 0.7).sin(), (item * 0.3).cos()]),
+            inputs: values(|item| match item == NO_NUMBER as f32 {
+                true => [f32::NAN; 2],
+                false => [(item * 0.7).sin(), (item * 0.3).cos()],
+            }),
             targets: values(targets_of),
         }
     }
 }
+
+/// An item whose inputs are NaN.
+const NO_NUMBER: usize = 199;
 
 fn targets_of(item: f32) -> [f32; 2] {
     [(item * 0.7).sin() * 2.0 - 1.0, (item * 0.3).cos()]
@@ -537,6 +545,26 @@ fn who_has_left_trains_no_more() {
     assert!(!distributed.is_chief());
     assert_eq!(distributed.worker(), 0);
     distributed.leave().unwrap();
+}
+
+#[test]
+fn who_panics_is_lost_at_once() {
+    let ended = each(2, |strategy| {
+        let distributed = Distributed::new(strategy);
+        if distributed.is_chief() {
+            return distributed.leave().err();
+        }
+        let panicked = panic::catch_unwind(AssertUnwindSafe(move || {
+            let _distributed = distributed;
+            panic!("on purpose");
+        }));
+        panicked.unwrap_err();
+        None
+    });
+    let Some(Error::Strategy(chiefs)) = &ended[0] else {
+        panic!("{ended:?}");
+    };
+    assert_eq!(chiefs.rank_at_fault(), Some(Rank::new(1)), "{chiefs}");
 }
 
 #[test]

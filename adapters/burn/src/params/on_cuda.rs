@@ -9,7 +9,7 @@ use meshwork_strategy::{
 
 use super::{Checks, MirroredParams};
 use crate::Error;
-use crate::cuda::CudaGradients;
+use crate::cuda::{self, CudaGradients};
 use crate::walk::Known;
 
 impl MirroredParams {
@@ -30,7 +30,9 @@ impl MirroredParams {
     /// # fn train<M: burn_core::module::Module>(
     /// #     mut strategy: MultiWorkerMirroredStrategy, model: M,
     /// # ) -> Result<(), Error> {
-    /// let gpu = CudaDevice::new(Arc::new(CudaAccelerator::new()?), 0)?;
+    /// // Of several workers on a host, each has a GPU of its own: the one that its model is on.
+    /// let number = strategy.local_rank();
+    /// let gpu = CudaDevice::new(Arc::new(CudaAccelerator::new()?), number)?;
     /// let (mirrored, model) = MirroredParams::new(&mut strategy, model)?;
     /// let mirrored = mirrored.on_cuda(&mut strategy, &model, gpu, CommunicatorScope::OneHost)?;
     /// println!("gradients go {}", mirrored.route());
@@ -73,7 +75,8 @@ impl MirroredParams {
         cuda.start(part, gradients, weight, known)
     }
 
-    /// With the caller's extra numbers, which are few, through host memory.
+    /// With the caller's extra numbers, and which parameters have a gradient, which are few,
+    /// through host memory.
     #[track_caller]
     pub(super) fn finish_on_cuda<M: Module>(
         &mut self,
@@ -85,9 +88,12 @@ impl MirroredParams {
             path: &mut self.path,
         };
         let cuda = self.cuda.as_mut().expect("the caller has looked");
-        let sums = cuda.finish(replica, module, known)?;
-        let extra = &mut self.buckets.extra_mut()?[..self.extra];
-        replica.all_reduce(ReplicaReduceOp::Sum, extra)?;
-        Ok(sums)
+        let (sums, are_given) = cuda.finish(replica)?;
+        let numbers = &mut self.buckets.extra_mut()?[..self.extra + are_given.len()];
+        for (mark, is_given) in numbers[self.extra..].iter_mut().zip(are_given) {
+            *mark = f32::from(*is_given);
+        }
+        replica.all_reduce(ReplicaReduceOp::Sum, numbers)?;
+        cuda::give(module, known, &sums, &numbers[self.extra..])
     }
 }

@@ -5,7 +5,7 @@
 use burn_core::module::{Module, Param, RunningState};
 use burn_core::tensor::{DType, Device, Tensor, TensorData};
 use burn_core::{self as burn};
-use burn_optim::{AdamConfig, GradientsParams, ModuleOptimizer, SgdConfig};
+use burn_optim::{AdamConfig, AdamWConfig, GradientsParams, ModuleOptimizer, SgdConfig};
 use meshwork_strategy::{
     CommunicationDtype, CommunicationOptions, Cursor, MultiWorkerMirroredStrategy, ReplicaContext,
     Snapshot, VariableSpec,
@@ -165,29 +165,92 @@ fn gradients_are_summed_with_their_weights_and_the_optimizer_applies_the_sum() {
     });
 }
 
+/// Which layers the loss of a worker depends on.
+#[derive(Clone, Copy)]
+enum Used {
+    Both,
+    Second,
+    Neither,
+}
+
 #[test]
-fn a_parameter_without_a_gradient_counts_as_zero_with_one_worker_or_more() {
-    for world in [1, 2] {
-        each(world, |mut strategy, own| {
-            let (mut mirrored, network) =
-                MirroredParams::new(&mut strategy, Network::new(own)).unwrap();
-            // Twice, as what is left of a first step must not be in a second.
-            for is_used in [true, false] {
-                let mut own = Some(if is_used {
-                    gradients(&network, 1.0)
-                } else {
-                    GradientsParams::new()
-                });
+fn a_parameter_that_no_worker_has_a_gradient_of_is_left_alone_and_others_count_as_zero() {
+    for (world, bytes, dtype, backward) in [
+        (1, 0, CommunicationDtype::F32, Backward::Whole),
+        (2, 0, CommunicationDtype::F32, Backward::Whole),
+        (2, 0, CommunicationDtype::Bf16, Backward::Whole),
+        (2, 1, CommunicationDtype::F32, Backward::Staged),
+        (3, 30, CommunicationDtype::F32, Backward::Staged),
+    ] {
+        let trained = each(world, |strategy, own| {
+            let options = CommunicationOptions::new().with_bytes_per_bucket(bytes);
+            let mut strategy = strategy.with_options(options);
+            let is_last = strategy.rank().number() + 1 == world;
+            let last = |used, others| if is_last { used } else { others };
+            let made = MirroredParams::new(&mut strategy, Network::new(own));
+            let (mirrored, mut network) = made.unwrap();
+            let mut mirrored = mirrored.with_communication_dtype(dtype);
+            let mut optimizer = AdamWConfig::new().with_weight_decay(0.1).init();
+            let mut layers = Vec::new();
+            for used in [
+                // Both get moments, by which AdamW would go on.
+                Used::Both,
+                last(Used::Second, Used::Neither),
+                Used::Second,
+                last(Used::Both, Used::Second),
+                Used::Neither,
+            ] {
                 let sums = step(&mut strategy, |replica| {
-                    mirrored.all_reduce(replica, &network, own.take().unwrap(), 0.5)
+                    step_with(&mut mirrored, replica, &network, used, backward)
                 });
-                let sum = taken(&network, &sums.unwrap());
-                let is_zero = sum.iter().flatten().all(|value| *value == 0.0);
-                assert_eq!(is_zero, !is_used);
+                network = optimizer.step(0.1, network, sums.unwrap());
+                layers.push([&network.first, &network.second].map(bits));
             }
             strategy.leave().unwrap();
+            layers
         });
+        assert!(trained.iter().all(|worker| *worker == trained[0]));
+        let moved = |layer: usize| -> Vec<bool> {
+            let steps = trained[0].windows(2);
+            steps.map(|pair| pair[0][layer] != pair[1][layer]).collect()
+        };
+        assert_eq!(moved(0), [false, false, true, false], "{world} {bytes}");
+        assert_eq!(moved(1), [true, true, true, false], "{world} {bytes}");
     }
+}
+
+fn step_with(
+    mirrored: &mut MirroredParams,
+    replica: &mut ReplicaContext<'_>,
+    network: &Network,
+    used: Used,
+    backward: Backward,
+) -> Result<GradientsParams, Error> {
+    let hidden = match used {
+        Used::Both => network.hidden(inputs(1.0)),
+        Used::Second => {
+            let ones = TensorData::new(vec![1.0_f32; 8], [2, 4]);
+            Tensor::from_data(ones, &Device::flex().autodiff())
+        }
+        Used::Neither => {
+            return mirrored.all_reduce(replica, network, GradientsParams::new(), 0.5);
+        }
+    };
+    let mut gradients = network.loss(hidden).backward();
+    if let Backward::Staged = backward {
+        let part = GradientsParams::from_module(&mut gradients, &network.second);
+        mirrored.start(replica, &network.second, part, 0.5)?;
+        let part = GradientsParams::from_module(&mut gradients, &network.first);
+        mirrored.start(replica, &network.first, part, 0.5)?;
+        return mirrored.finish(replica, network);
+    }
+    let own = GradientsParams::from_grads(gradients, network);
+    mirrored.all_reduce(replica, network, own, 0.5)
+}
+
+fn bits(dense: &Dense) -> Vec<u32> {
+    let all = [values(dense.weight.val()), values(dense.bias.val())].concat();
+    all.into_iter().map(f32::to_bits).collect()
 }
 
 #[test]

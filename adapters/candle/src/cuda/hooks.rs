@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CudaStorage, CustomOp1, Layout, Shape, Tensor};
 
-use super::Gradients;
+use super::{Given, Gradients};
 use crate::Error;
 
 /// What the hooks of all variables share.
@@ -21,6 +21,7 @@ struct Pass {
     is_open: bool,
     /// How many passes were before it.
     number: u64,
+    given: Given,
     /// Why the pass ends early.
     failed: Option<Error>,
 }
@@ -57,17 +58,23 @@ impl Hooks {
 
     /// From here on gradients are caught, and multiplied by `weight`.
     pub(super) fn open(&self, weight: f32) {
-        self.gradients().begin(weight);
+        let mut gradients = self.gradients();
+        gradients.begin(weight);
         let mut pass = self.pass();
         (pass.is_open, pass.failed) = (true, None);
+        pass.given = Given {
+            are_given: vec![false; gradients.specs().len()],
+            first: None,
+        };
     }
 
-    /// Lets gradients through again, and says what went wrong.
-    pub(super) fn close(&self) -> Result<(), Error> {
+    /// Lets gradients through again, and says what was caught, or what went wrong.
+    pub(super) fn close(&self) -> Result<Given, Error> {
         let mut pass = self.pass();
         pass.is_open = false;
         pass.number += 1;
-        pass.failed.take().map_or(Ok(()), Err)
+        let given = std::mem::take(&mut pass.given);
+        pass.failed.take().map_or(Ok(given), Err)
     }
 
     fn pass(&self) -> MutexGuard<'_, Pass> {
@@ -77,12 +84,22 @@ impl Hooks {
 
 impl Hook {
     fn catch(&self, gradient: &Tensor) -> Result<(), Error> {
-        let mut gradients = self.hooks.gradients();
-        if self.pass != self.hooks.pass().number {
-            let name = gradients.specs()[self.index].name().to_owned();
+        let (mut gradients, mut pass) = (self.hooks.gradients(), self.hooks.pass());
+        let name = gradients.specs()[self.index].name();
+        if self.pass != pass.number {
+            let name = name.to_owned();
             return Err(Error::HookIsOld { name });
         }
-        gradients.ready(self.index, gradient.flatten_all()?)
+        if std::mem::replace(&mut pass.given.are_given[self.index], true) {
+            let name = name.to_owned();
+            return Err(meshwork_strategy::Error::GradientTwice { name }.into());
+        }
+        let gradient = gradient.flatten_all()?;
+        if self.index == 0 {
+            pass.given.first = Some(gradient);
+            return Ok(());
+        }
+        gradients.ready(self.index, gradient)
     }
 }
 

@@ -1,9 +1,11 @@
 //! Wrapped optimizers with workers that are threads of one process, against one worker that has the
-//! batches of all; models and losses that differ.
+//! batches of all; models and losses that differ, or are no numbers; how a worker ends.
+
+mod ends;
+mod not_finite;
 
 use candle_core::{DType, Device};
-use candle_nn::{AdamW, Linear, Module, ParamsAdamW, SGD, VarBuilder, linear};
-use meshwork_strategy::Rank;
+use candle_nn::{AdamW, Init, Linear, Module, ParamsAdamW, SGD, VarBuilder, linear};
 
 use super::*;
 use crate::testing::each;
@@ -162,7 +164,7 @@ fn samples_count_the_same_in_uneven_parts_and_where_a_worker_has_none() {
 fn passes_add_up_once_for_a_variable_of_two_names() {
     each(2, |strategy| {
         let vars = VarMap::new();
-        let init = candle_nn::Init::Const(0.0);
+        let init = Init::Const(0.0);
         vars.get(3, "x", init, DType::F32, &Device::Cpu).unwrap();
         let x = vars.data().lock().unwrap()["x"].clone();
         let y = x.clone();
@@ -178,6 +180,40 @@ fn passes_add_up_once_for_a_variable_of_two_names() {
         assert_eq!(x.to_vec1::<f32>().unwrap(), [-22.0; 3]);
         optimizer.leave().unwrap();
     });
+}
+
+#[test]
+fn a_variable_that_no_pass_of_any_worker_uses_is_left_alone() {
+    for workers in [1, 2] {
+        each(workers, |strategy| {
+            let is_last = strategy.rank().number() + 1 == workers;
+            let vars = VarMap::new();
+            let get = |name| {
+                let made = vars.get(3, name, Init::Const(1.0), DType::F32, &Device::Cpu);
+                made.unwrap()
+            };
+            let [frozen, before, always] = ["frozen", "before", "always"].map(get);
+            let decaying = ParamsAdamW {
+                weight_decay: 0.1,
+                ..ParamsAdamW::default()
+            };
+            let optimizer = AdamW::new(vars.all_vars(), decaying).unwrap();
+            let mut optimizer = Distributed::with_strategy(strategy, optimizer, &vars).unwrap();
+            let loss = |of: &Tensor| of.sqr().unwrap().sum_all().unwrap();
+            for _ in 0..3 {
+                if is_last {
+                    optimizer.accumulate(&loss(&before)).unwrap();
+                }
+                optimizer.backward_step(&loss(&always)).unwrap();
+            }
+            optimizer.leave().unwrap();
+            let values = |of: &Tensor| of.to_vec1::<f32>().unwrap();
+            assert_eq!(values(&frozen), [1.0; 3]);
+            for used in [&before, &always] {
+                assert!(values(used)[0] < 1.0, "{used}");
+            }
+        });
+    }
 }
 
 #[test]
@@ -300,7 +336,7 @@ fn a_metric_that_only_one_worker_has_is_told_with_both_calls() {
     });
     for error in errors {
         assert!(
-            error.contains("of 16 f32") && error.contains("of 17 f32"),
+            error.contains("of 18 f32") && error.contains("of 19 f32"),
             "{error}"
         );
     }

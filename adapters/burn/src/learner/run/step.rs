@@ -3,7 +3,7 @@
 use burn_core::tensor::Device;
 use meshwork_strategy::{Rank, ReplicaContext};
 
-use super::super::fields::{Fields, GatherOutput};
+use super::super::fields::{Field, Fields, GatherOutput};
 use super::super::wire::{State, Told};
 use super::deal::Seen;
 use crate::Error;
@@ -24,6 +24,8 @@ pub(super) struct Step<O> {
     pub(super) flow: Flow,
     /// What each worker has told, in the order of their ranks.
     pub(super) seen: Vec<Seen>,
+    /// Whose outputs have means, such as losses, that are not finite.
+    pub(super) not_finite: Vec<Rank>,
     /// Of all workers together, on the chief.
     pub(super) output: Option<O>,
 }
@@ -38,6 +40,9 @@ impl<O: GatherOutput> Step<O> {
     ) -> Result<Self, Error> {
         let all = tell_all(replica, told)?;
         let mut step = Self::of(all.iter().map(Seen::of).collect());
+        let ranks = (0..).map(Rank::new).zip(&all);
+        let not_finite = ranks.filter(|(_, told)| !told.fields.iter().all(Field::is_sound));
+        step.not_finite = not_finite.map(|(rank, _)| rank).collect();
         if replica.replica_id() == Rank::CHIEF && step.samples > 0 {
             let mut fields = Fields::join(all, device)?;
             step.output = Some(O::from_fields(&mut fields)?);
@@ -63,6 +68,7 @@ impl<O> Step<O> {
             is_last: seen.iter().all(|seen| seen.state == State::Last),
             flow: if is_stopped { Flow::Stop } else { Flow::On },
             seen,
+            not_finite: Vec::new(),
             output: None,
         }
     }

@@ -5,6 +5,7 @@ use burn_core::tensor::Device;
 use burn_train::{InferenceStep, Interrupter, LearnerModel, TrainStep, TrainingItem};
 use meshwork_strategy::{MultiWorkerMirroredStrategy, Rank, ReplicaContext};
 
+use super::super::Nonfinite;
 use super::super::fields::GatherOutput;
 use super::super::wire::{State, Told};
 use super::deal::{Deal, Seen};
@@ -13,13 +14,15 @@ use super::gradients::Batches;
 use super::state::Stage;
 use super::step::{Flow, Step};
 use super::teller::{Split, progress};
-use super::{Membership, Run, Trained};
+use super::{Attempt, Membership, Run, Trained};
 use crate::Error;
 
-/// A step that all workers have made.
+/// A step that all workers have made, or none.
 struct Made {
     seen: Vec<Seen>,
     flow: Flow,
+    /// Whose losses are why none has.
+    not_finite: Vec<Rank>,
 }
 
 impl<M> Run<'_, M>
@@ -32,6 +35,10 @@ where
     ) -> Result<(), Error> {
         self.attempt.trained.clear();
         let made = strategy.run(|replica| self.train_in(replica))?.into_first();
+        if !made.not_finite.is_empty() {
+            self.refuse(made.not_finite);
+            return Ok(());
+        }
         self.state.deal.count(&made.seen);
         self.deliver();
         self.gradients.forget();
@@ -48,6 +55,15 @@ where
         Ok(())
     }
 
+    /// Ends the training behind the last step that all workers have made. An error of the step
+    /// would be one worker's alone, without which the others go on where workers may be lost.
+    fn refuse(&mut self, ranks: Vec<Rank>) {
+        self.refused = Some(Error::NotFinite { ranks });
+        self.attempt = Attempt::new();
+        self.gradients.forget();
+        self.state.stage = Stage::Done;
+    }
+
     /// Batches until the gradients of a step are there, and the step.
     fn train_in(&mut self, replica: &mut ReplicaContext<'_>) -> Result<Made, Error> {
         let mut batches = Batches::default();
@@ -55,6 +71,13 @@ where
         let mut number = 0;
         loop {
             let step = self.train_batch(replica, number)?;
+            if self.nonfinite == Nonfinite::Error && !step.not_finite.is_empty() {
+                return Ok(Made {
+                    seen: step.seen,
+                    flow: Flow::Stop,
+                    not_finite: step.not_finite,
+                });
+            }
             let is_due = self.gradients.are_due(&mut batches, &step);
             seen.extend(step.seen);
             if step.samples > 0 {
@@ -74,8 +97,11 @@ where
                 self.learner.optimizer_step(sum);
             }
             if is_due || step.samples == 0 || step.flow == Flow::Stop {
-                let flow = step.flow;
-                return Ok(Made { seen, flow });
+                return Ok(Made {
+                    seen,
+                    flow: step.flow,
+                    not_finite: Vec::new(),
+                });
             }
             number += 1;
         }
@@ -131,7 +157,7 @@ where
             self.attempt.model = Some(self.learner.model().valid());
         }
         let made = strategy.run(|replica| self.validate_in(replica))?;
-        let Made { seen, flow } = made.into_first();
+        let Made { seen, flow, .. } = made.into_first();
         self.state.deal.count(&seen);
         self.deliver();
         let flow = self.stopped(flow);
@@ -169,8 +195,11 @@ where
             // The step counts when all have heard of it, the chief among them.
             replica.all_gather_bytes(&[])?;
         }
-        let (seen, flow) = (step.seen, step.flow);
-        Ok(Made { seen, flow })
+        Ok(Made {
+            seen: step.seen,
+            flow: step.flow,
+            not_finite: Vec::new(),
+        })
     }
 
     /// The step is made: it counts, and the chief tells of it.

@@ -70,6 +70,25 @@ fn what_is_left_out_stays_when_workers_change() {
     });
 }
 
+#[test]
+fn what_was_left_out_is_the_gradient_of_a_step_in_which_no_worker_has_one() {
+    each(2, |mut strategy| {
+        let model = model();
+        let mut mirrored = mirrored(&mut strategy, &model);
+        let has_one = |mirrored: &mut MirroredVars, strategy: &mut MultiWorkerMirroredStrategy| {
+            let loss = var(&model, "w").sqr().unwrap().sum_all().unwrap();
+            let mut gradients = loss.backward().unwrap();
+            let reduced = strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, 1.0));
+            reduced.unwrap();
+            gradients.get(&var(&model, "v")).is_some()
+        };
+        assert!(!has_one(&mut mirrored, &mut strategy));
+        step(&mut strategy, &model, &mut mirrored, 0);
+        assert!(has_one(&mut mirrored, &mut strategy));
+        strategy.leave().unwrap();
+    });
+}
+
 /// A worker alone has what all have.
 #[test]
 fn any_snapshot_has_the_factors_of_all_and_a_workers_own_what_it_has_left_out() {
