@@ -112,10 +112,9 @@ impl<L: DeviceTensors> DeviceGradients<L> {
                 places[*variable] = number;
             }
         }
-        let group = strategy.group_mut();
-        let way = group.device_route(&**library.accelerator(), device, reach)?;
+        let way = strategy.device_route(&**library.accelerator(), device, reach)?;
         Ok(Self {
-            operations: group.operations()?,
+            operations: strategy.group_mut().operations()?,
             route: way.route().clone(),
             way: Arc::new(Mutex::new(way)),
             library,

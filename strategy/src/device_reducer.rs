@@ -62,6 +62,7 @@ impl MultiWorkerMirroredStrategy {
     /// it; `device` is the one by which this worker takes part.
     ///
     /// It makes a communicator, which takes up to seconds. When workers have changed, make another.
+    /// Where two workers have one device, one of them warns, by `tracing`.
     ///
     /// # Errors
     /// [`Error::Group`]
@@ -73,7 +74,7 @@ impl MultiWorkerMirroredStrategy {
         device: DeviceId,
         reach: CommunicatorScope,
     ) -> Result<DeviceReducer<'a, A>, Error> {
-        let route = self.group_mut().device_route(accelerator, device, reach)?;
+        let route = self.device_route(accelerator, device, reach)?;
         let route = Mutex::new(route);
         Ok(DeviceReducer { accelerator, route })
     }

@@ -1,6 +1,7 @@
 //! `Error` of this crate.
 
 mod conversions;
+mod difference;
 mod display;
 mod low_communication;
 mod queries;
@@ -13,6 +14,7 @@ use meshwork_collectives::{ElementType, Rank};
 
 use crate::{Readers, VariableSpec};
 
+pub use difference::DifferenceError;
 use display::{Found, Known, Listed};
 pub use low_communication::{LowCommunicationError, Part};
 pub use saved_otherwise::SavedOtherwise;
@@ -34,6 +36,9 @@ pub enum Error {
     /// A device refused an operation.
     #[error(transparent)]
     Device(#[from] meshwork_accel::Error),
+    /// A worker has something else than the chief that has to be the same on all.
+    #[error(transparent)]
+    Difference(#[from] DifferenceError),
     /// A training with little communication cannot be made so, or a worker's numbers are none.
     #[error(transparent)]
     LowCommunication(#[from] LowCommunicationError),
@@ -166,18 +171,6 @@ pub enum Error {
         replicas: usize,
         /// The most there can be.
         most: usize,
-    },
-    /// Two workers have another number of replicas.
-    #[error(
-        "{rank} has {replicas} replicas, but rank 0 has {chiefs}: give every worker the same number"
-    )]
-    ReplicasDiffer {
-        /// The first worker that differs.
-        rank: Rank,
-        /// Its replicas.
-        replicas: u64,
-        /// Those of rank 0.
-        chiefs: u64,
     },
     /// A step for one replica was to be run on several.
     #[error(
@@ -410,16 +403,6 @@ pub enum Error {
     /// A model cannot be kept in such parts by these workers.
     #[error(transparent)]
     ShardGroup(#[from] ShardGroupError),
-    /// Two workers shard a model in different ways.
-    #[error(
-        "the {what} of a sharded model is not the same on {rank} as on rank 0: give every worker the same"
-    )]
-    ShardingDiffers {
-        /// The first rank that differs.
-        rank: Rank,
-        /// What differs.
-        what: &'static str,
-    },
     /// A model is sharded among other workers than are there.
     #[error(
         "the model is sharded among {sharded} workers, and {now} are there: call `regroup`, or make it anew among these, from a checkpoint"

@@ -1,5 +1,6 @@
 //! Batches from anywhere, distributed to the replicas of all workers.
 
+mod common;
 mod context;
 mod distributed;
 mod prefetch;

@@ -107,6 +107,7 @@
 //! |---|---|
 //! | [`MultiWorkerMirroredStrategy::from_env`] | joins the others |
 //! | [`MultiWorkerMirroredStrategy::scope`] | variables, equal on all workers |
+//! | [`MultiWorkerMirroredStrategy::agree`] | settings, equal on all workers |
 //! | [`MultiWorkerMirroredStrategy::distribute_dataset`] | this worker's samples |
 //! | [`MultiWorkerMirroredStrategy::run`] | a step |
 //! | [`ReplicaContext::all_reduce`] | a sum or mean of all, in a step |
@@ -213,7 +214,8 @@ pub use distributed::{PerReplica, Reduce};
 #[cfg(feature = "ndarray")]
 pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};
 pub use error::{
-    Error, LowCommunicationError, Part, SavedOtherwise, ShardGroupError, SnapshotDamage, StateError,
+    DifferenceError, Error, LowCommunicationError, Part, SavedOtherwise, ShardGroupError,
+    SnapshotDamage, StateError,
 };
 pub use flat_gradients::FlatGradients;
 pub use gradients::{CommunicationDtype, GradientBuckets};

@@ -1,7 +1,9 @@
 //! `MultiWorkerMirroredStrategy`: constructors, variable scopes, data distribution, the comparison
-//! of copies. Running steps is in `steps`, reductions outside of steps in `reductions`, elastic
-//! training in `training`, tensor parallelism in `tensor_parallel`, leaving in `ending`.
+//! of copies. What else is compared is in `agreement`, running steps in `steps`, reductions outside
+//! of steps in `reductions`, elastic training in `training`, tensor parallelism in
+//! `tensor_parallel`, leaving in `ending`.
 
+mod agreement;
 mod alone;
 mod devices;
 mod elastic;
@@ -33,8 +35,8 @@ use crate::statistics::Meter;
 use crate::sum::SumOrder;
 use crate::variable::Scope;
 use crate::{
-    CommunicationOptions, CommunicationStats, DistributedDataset, Error, Fingerprint,
-    StrategyObserver, StrategyStatistics, hash,
+    CommunicationOptions, CommunicationStats, DifferenceError, DistributedDataset, Error,
+    Fingerprint, StrategyObserver, StrategyStatistics, hash,
 };
 
 use alone::warn_where_others_are_meant;
@@ -197,7 +199,7 @@ impl MultiWorkerMirroredStrategy {
     ///
     /// # Errors
     /// [`Error::LocalReplicas`] for 0 and for more than a group has room for;
-    /// [`Error::ReplicasDiffer`], on every worker, when the numbers differ; [`Error::Group`].
+    /// [`DifferenceError::Replicas`], on every worker, when the numbers differ; [`Error::Group`].
     #[track_caller]
     pub fn with_local_replicas(mut self, replicas: usize) -> Result<Self, Error> {
         let workers = self.group.world() as usize;
@@ -215,19 +217,15 @@ impl MultiWorkerMirroredStrategy {
 
     #[track_caller]
     fn compare_replicas(&mut self, replicas: usize) -> Result<(), Error> {
-        let mut numbers = vec![0_u64; self.group.world() as usize];
-        self.group.all_gather(&[replicas as u64], &mut numbers)?;
-        if let Some(rank) = Rank::all(self.group.world())
-            .zip(&numbers)
-            .find_map(|(rank, number)| (*number != numbers[0]).then_some(rank))
-        {
-            return self.abort_on_error(Err(Error::ReplicasDiffer {
+        let numbers = self.all_words([replicas as u64])?;
+        self.refuse_unlike(&numbers, |rank, replicas, chiefs| {
+            let (replicas, chiefs) = (*replicas, *chiefs);
+            DifferenceError::Replicas {
                 rank,
-                replicas: numbers[rank.index()],
-                chiefs: numbers[0],
-            }));
-        }
-        Ok(())
+                replicas,
+                chiefs,
+            }
+        })
     }
 
     /// Chooses the order in which contributions are added, in the same way on every worker.

@@ -3,7 +3,6 @@
 use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
 
-use meshwork_strategy::Rank;
 use plotters::drawing::DrawingAreaErrorKind;
 
 use crate::data::{ImageShape, Split};
@@ -125,26 +124,6 @@ pub(crate) enum Error {
         folder: PathBuf,
         shape: ImageShape,
         least: usize,
-    },
-
-    /// A worker reads other data than the chief.
-    #[error(
-        "{rank} reads {found}, and the chief {chiefs}; pass --data with copies of the same files on all workers"
-    )]
-    OtherData {
-        rank: Rank,
-        found: String,
-        chiefs: String,
-    },
-
-    /// A worker was started with other options than the chief.
-    #[error(
-        "{rank} was started with {found}, and the chief with {chiefs}; pass the same options to all workers"
-    )]
-    OtherOptions {
-        rank: Rank,
-        found: String,
-        chiefs: String,
     },
 
     /// A count given on the command line is no whole number.

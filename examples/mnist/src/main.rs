@@ -17,12 +17,10 @@
 //! | [`job`] | this process among the workers: one of them, or the one that starts them |
 //! | [`model`], [`initial`], [`optimizer`] | the networks, the first values of its variables, how they are changed |
 //! | [`train`], [`keep`] | the loop, and what it goes on from after an interruption |
-//! | [`agreement`] | what all workers have to have alike |
 //! | `xla` | the same training as one compiled program, with the feature `xla` |
 //! | [`report`], [`plot`] | progress, the log for programs, the loss curve |
 //! | [`threads`], [`error`] | how many threads, what can go wrong |
 
-mod agreement;
 mod args;
 mod data;
 mod error;

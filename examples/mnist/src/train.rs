@@ -11,7 +11,6 @@ use meshwork_strategy::{
     ReplicaReduceOp, Snapshot, Training, VariableSpec,
 };
 
-use crate::agreement::Agreement;
 use crate::error::Error;
 use crate::images::Images;
 use crate::keep::{Keep, SAVE_EVERY};
@@ -64,7 +63,10 @@ pub(crate) fn run(
 struct Run<'a> {
     settings: Settings,
     images: &'a Images,
-    agreement: Agreement,
+    /// The options that all workers have to be given.
+    options: String,
+    /// What their images have to be.
+    data: String,
     model: Model,
     mirrored: MirroredVars,
     optimizer: Momentum,
@@ -104,7 +106,7 @@ impl Training for Run<'_> {
         strategy: &mut MultiWorkerMirroredStrategy,
         change: &Change,
     ) -> Result<(), Error> {
-        self.agreement.compare(strategy)?;
+        strategy.agree(&format!("{}\n{}", self.options, self.data))?;
         self.mirrored.regroup(strategy)?;
         // A step that failed is made again.
         self.model.norms().roll_back();
@@ -165,10 +167,7 @@ impl Training for Run<'_> {
                 now,
             });
         }
-        let (saved, now) = (
-            snapshot.text(DATA).unwrap_or("unknown images"),
-            self.agreement.data(),
-        );
+        let (saved, now) = (snapshot.text(DATA).unwrap_or("unknown images"), &*self.data);
         if saved != now {
             return Err(Error::OtherImages {
                 saved: saved.to_owned(),
@@ -223,7 +222,8 @@ impl<'a> Run<'a> {
         Ok(Self {
             settings,
             images,
-            agreement: Agreement::new(options(settings, strategy, keep), images.text()),
+            options: options(settings, strategy, keep),
+            data: images.text(),
             model,
             optimizer: Momentum::new(mirrored.named(), settings.rate, steps)?,
             mirrored,
@@ -294,7 +294,7 @@ impl<'a> Run<'a> {
         let step = self.steps();
         let snapshot = Snapshot::new(step, self.batches.cursor)
             .with_text(SETTINGS, self.settings.text())
-            .with_text(DATA, self.agreement.data())
+            .with_text(DATA, &*self.data)
             .with_array(&losses_of(step)?, &self.losses)?;
         let snapshot = self.mirrored.save(snapshot)?;
         let snapshot = self.model.norms().save(snapshot)?;

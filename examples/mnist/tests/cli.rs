@@ -467,16 +467,16 @@ fn workers_with_other_data_or_other_options_are_named_on_all() {
     for (args, part) in [
         (
             ["--data", other],
-            "rank 1 reads 40 training and 10 test images of 1x28x28",
+            "rank 1 has 40 training and 10 test images of 1x28x28",
         ),
         (
             ["--seed", "2"],
-            "rank 1 was started with --model cnn --epochs 1 --global-batch 16 --seed 2",
+            "rank 1 has --model cnn --epochs 1 --global-batch 16 --seed 2",
         ),
-        (["--model", "mlp"], "rank 1 was started with --model mlp"),
+        (["--model", "mlp"], "rank 1 has --model mlp"),
         (
             ["--checkpoint", "saved"],
-            "rank 1 was started with --model cnn --epochs 1 --global-batch 16 --seed 1 --lr 0.1 --checkpoint,",
+            "rank 1 has --model cnn --epochs 1 --global-batch 16 --seed 1 --lr 0.1 --checkpoint,",
         ),
         (
             ["--bytes-per-bucket", "20000"],

@@ -9,8 +9,8 @@ use crate::Error;
 /// What the workers of a host compute on: the processor's cores, or NVIDIA's GPUs.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Devices {
-    /// Numbers of GPUs: worker `r` has the one at place `r`, counted round and round. None for the
-    /// processor.
+    /// Numbers of GPUs: the first worker of a host has the first, counted round and round. None for
+    /// the processor.
     gpus: Vec<usize>,
 }
 
@@ -21,12 +21,12 @@ impl Devices {
         self.gpus.is_empty()
     }
 
-    /// That of a worker.
+    /// That of the worker with this number on its host.
     ///
     /// # Errors
     /// [`Error::Device`] if it is a GPU that is not there, or this program was built without.
-    pub fn of_worker(&self, rank: usize) -> Result<Device, Error> {
-        match self.gpus.iter().cycle().nth(rank) {
+    pub fn of_worker(&self, local_rank: usize) -> Result<Device, Error> {
+        match self.gpus.iter().cycle().nth(local_rank) {
             None => Ok(Device::Cpu),
             Some(&gpu) => Device::new_cuda(gpu).map_err(|source| Error::Device { gpu, source }),
         }

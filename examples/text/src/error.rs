@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use meshwork_strategy::Rank;
-
 /// Why training did not start or did not finish.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -48,32 +46,6 @@ pub enum Error {
         characters: usize,
         /// Characters of a row.
         context: usize,
-    },
-
-    /// A worker reads other text than the chief.
-    #[error(
-        "{rank} reads {found}, and the chief {chiefs}; pass --data with copies of the same files on all workers"
-    )]
-    OtherText {
-        /// The worker.
-        rank: Rank,
-        /// What it reads.
-        found: String,
-        /// What the chief reads.
-        chiefs: String,
-    },
-
-    /// A worker was started with other options than the chief.
-    #[error(
-        "{rank} was started with {found}, and the chief with {chiefs}; pass the same options to all workers"
-    )]
-    OtherOptions {
-        /// The worker.
-        rank: Rank,
-        /// Its options that the chief has not.
-        found: String,
-        /// The chief's that it has not.
-        chiefs: String,
     },
 
     /// A transformer of these sizes cannot be made.

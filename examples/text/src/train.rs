@@ -27,7 +27,7 @@ fn train(args: &Args, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), 
     let corpus = args.corpus()?;
     agreement::compare(args, &corpus, strategy)?;
     let vars = VarMap::new();
-    let device = args.device.of_worker(strategy.rank().index())?;
+    let device = args.device.of_worker(strategy.local_rank())?;
     let model = Model::seeded(&vars, size, corpus.characters(), args.seed, &device)?;
     let shared = SharedVars::new(strategy, &vars, &args.exchange()?, args.gradients())?;
     let parameters = vars.all_vars().iter().map(|var| var.elem_count()).sum();

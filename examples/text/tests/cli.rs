@@ -229,23 +229,27 @@ fn workers_with_other_text_or_other_options_are_named_on_all() {
     fs::create_dir(&other).unwrap();
     // As long, and of the same characters.
     fs::write(other.join("song.txt"), song.replace("wall", "lawl")).unwrap();
+    let text = format!(
+        "rank 1 has {} characters of text with checksum",
+        song.chars().count()
+    );
     for (method, args, part) in [
-        ("ddp", ["--data", "other"], "rank 1 reads "),
-        ("diloco", ["--data", "other"], "rank 1 reads "),
+        ("ddp", ["--data", "other"], &*text),
+        ("diloco", ["--data", "other"], &text),
         (
             "local",
             ["--seed", "2"],
-            "rank 1 was started with --seed 2, and the chief with --seed 1;",
+            "rank 1 has --seed 2, and the chief --seed 1:",
         ),
         (
             "streaming",
             ["--inner-steps", "10"],
-            "rank 1 was started with --inner-steps 10, and the chief with --inner-steps 30;",
+            "rank 1 has --inner-steps 10, and the chief --inner-steps 30:",
         ),
         (
             "ddp",
             ["--shard", "optimizer"],
-            "rank 1 was started with --shard optimizer, and the chief with no --shard;",
+            "rank 1 has --shard optimizer, and the chief no --shard:",
         ),
     ] {
         let common = ["--method", method];

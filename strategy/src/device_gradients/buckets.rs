@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn each_bucket_takes_its_tensors_of_all() {
         let buckets = [0..2, 2..3].map(|range| Bucket::new(3, range));
-        let dealt = with_tensors(&buckets, &['a', 'b', 'c']).map(|(_, own)| own);
-        assert_eq!(dealt.collect::<Vec<_>>(), [vec!['c', 'b'], vec!['a']]);
+        let taken = with_tensors(&buckets, &['a', 'b', 'c']).map(|(_, own)| own);
+        assert_eq!(taken.collect::<Vec<_>>(), [vec!['c', 'b'], vec!['a']]);
     }
 
     #[test]

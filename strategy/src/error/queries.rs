@@ -18,9 +18,8 @@ impl Error {
     pub fn rank_at_fault(&self) -> Option<Rank> {
         match self {
             Self::Group(error) => error.rank_at_fault(),
-            Self::ReplicasDiffer { rank, .. }
-            | Self::VariablesDiffer { rank, .. }
-            | Self::ShardingDiffers { rank, .. } => Some(*rank),
+            Self::Difference(error) => Some(error.rank()),
+            Self::VariablesDiffer { rank, .. } => Some(*rank),
             Self::LowCommunication(
                 LowCommunicationError::NotFinite { rank }
                 | LowCommunicationError::Differs { rank, .. }

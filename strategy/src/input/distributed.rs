@@ -1,7 +1,8 @@
 //! One epoch over an `Input` in lockstep: workers agree on whether there is a next step and how
 //! many samples it has, so none waits in a reduction for one that has run out. Reading is in
-//! `source`, splitting among replicas in `replica_shards`.
+//! `source`, splitting among replicas in `replica_shards`, what is compared in `common`.
 
+use super::common::Common;
 use super::{AutoShard, Input, InputContext, ReplicaShards};
 use crate::{Cursor, Error, MultiWorkerMirroredStrategy, PerReplica, Rows};
 
@@ -13,6 +14,7 @@ use crate::{Cursor, Error, MultiWorkerMirroredStrategy, PerReplica, Rows};
 pub struct DistributedBatches<B> {
     shards: ReplicaShards<B>,
     context: InputContext,
+    common: Common,
     cursor: Cursor,
 }
 
@@ -55,6 +57,7 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
         Ok(Self {
             shards,
             context,
+            common: input.common(policy, &context)?,
             cursor,
         })
     }
@@ -67,15 +70,19 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
         Self {
             shards: ReplicaShards::whole(batches),
             context,
+            common: Common::default(),
             cursor: Cursor::start().bound_to(context.readers()),
         }
     }
 
     /// The next step, `None` when no worker has samples left. All workers call it together: they
-    /// agree on whether there is a step, and on how many samples it has.
+    /// agree on whether there is a step, and on how many samples it has, and compare what they
+    /// share: the names of files in their order, without folders, and by which policy.
     ///
     /// # Errors
-    /// [`Error::Group`]
+    /// [`DifferenceError::Inputs`](crate::DifferenceError), which ends the training on all workers;
+    /// in an elastic job it is that of a worker that differs, and the others go on without it.
+    /// [`Error::Group`].
     #[track_caller]
     pub fn next_step(
         &mut self,
@@ -89,7 +96,11 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
             shards.push(shard.flatten());
         }
         let rows: usize = shards.iter().flatten().map(Rows::rows).sum();
-        let [had, rows] = strategy.sum_over_workers([had, rows as u64])?;
+        let own = self.common.digest();
+        let [had, rows, all] = strategy.sum_over_workers([had, rows as u64, own])?;
+        if all != own * strategy.input_context().pipelines() as u64 {
+            strategy.compare_inputs(self.common.words())?;
+        }
         if had == 0 {
             return Ok(None);
         }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use super::common::Common;
 use super::{InputContext, InputShard, ReplicaShards, replica_batch_sizes};
 use crate::{Error, Rows};
 
@@ -65,7 +66,8 @@ enum Source<B> {
 }
 
 impl<B: Rows + Send + 'static> Input<B> {
-    /// The batches that `open` gives for an epoch, from 0; the same on every worker.
+    /// The batches that `open` gives for an epoch, from 0; the same in the same order on every
+    /// worker, which nothing compares.
     pub fn batches<I>(open: impl Fn(u64) -> I + Send + Sync + 'static) -> Self
     where
         I: IntoIterator<Item = B, IntoIter: Send + 'static>,
@@ -75,7 +77,26 @@ impl<B: Rows + Send + 'static> Input<B> {
         })))
     }
 
-    /// The batches that `open` reads from some of these `files` in an epoch.
+    /// The batches that `open` reads from some of these `files` in an epoch: the same files in the
+    /// same order on every worker, so sort what [`read_dir`](std::fs::read_dir) gives. Wherever
+    /// they are shared, the workers compare their names, without folders, in each step.
+    ///
+    /// ```
+    /// use meshwork_strategy::Input;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # std::fs::write(folder.path().join("0.txt"), "a\nb\n")?;
+    /// let entries = std::fs::read_dir(folder.path())?;
+    /// let files = entries.map(|entry| entry.map(|entry| entry.path()));
+    /// let mut files = files.collect::<Result<Vec<_>, _>>()?;
+    /// files.sort();
+    /// let input = Input::files(files, |files, _epoch| {
+    ///     let texts = files.iter().map(std::fs::read_to_string);
+    ///     texts.map(|text| vec![text.expect("its file was there")]).collect::<Vec<_>>()
+    /// })?;
+    /// # let _ = input;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NoFiles`] without any.
@@ -164,6 +185,20 @@ impl<B: Rows + Send + 'static> Input<B> {
         context: &InputContext,
     ) -> Result<bool, Error> {
         Ok(self.resolve_policy(policy, context)? == ResolvedPolicy::Data)
+    }
+
+    /// What of it has to be the same on all workers.
+    pub(super) fn common(
+        &self,
+        policy: AutoShard,
+        context: &InputContext,
+    ) -> Result<Common, Error> {
+        let policy = self.resolve_policy(policy, context)?;
+        Ok(match (&self.source, policy) {
+            (_, ResolvedPolicy::Off) => Common::default(),
+            (Source::Files { files, .. }, _) => Common::new(files, policy as u64),
+            (Source::Memory(_) | Source::Sharded(_), _) => Common::new(&[], policy as u64),
+        })
     }
 
     fn resolve_policy(

@@ -8,7 +8,7 @@ use twox_hash::XxHash3_64;
 
 use super::optimizer::ElementWise;
 use super::{Copies, ShardGroup, Sharding, UnitSpec, tensor_parallel};
-use crate::{Error, MultiWorkerMirroredStrategy, ShardGroupError, VariableSpec};
+use crate::{DifferenceError, Error, MultiWorkerMirroredStrategy, ShardGroupError, VariableSpec};
 
 /// Compares what the workers are given with what the chief is. In a job that is elastic the chief
 /// is no newcomer, and who differs from it learns that alone: the others go on without it.
@@ -88,7 +88,7 @@ fn refuse_other<'a>(
             .position(|(own, firsts)| own != firsts);
         if let Some(place) = differs {
             let what = COMPARED[place];
-            return Err(Error::ShardingDiffers { rank, what });
+            return Err(DifferenceError::Sharding { rank, what }.into());
         }
     }
     Ok(())

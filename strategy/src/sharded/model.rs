@@ -75,8 +75,9 @@ impl<O: ElementWise> ShardedModel<O> {
     ///
     /// # Errors
     /// [`Error::SeveralReplicas`] where a worker has more than one; [`Error::DuplicateVariable`];
-    /// [`Error::VariablesDiffer`] and [`Error::ShardingDiffers`], on every worker, where they are
-    /// not given the same, or in a job that is elastic on the one that differs; [`Error::Group`].
+    /// [`Error::VariablesDiffer`] and [`DifferenceError::Sharding`](crate::DifferenceError), on
+    /// every worker, where they are not given the same, or in a job that is elastic on the one that
+    /// differs; [`Error::Group`].
     #[track_caller]
     pub fn new(
         strategy: &mut MultiWorkerMirroredStrategy,

@@ -6,9 +6,9 @@ use twox_hash::XxHash3_64;
 
 use super::UnitSpec;
 use super::model::ShardedModel;
-use crate::Error;
 use crate::replica::gather_bytes;
 use crate::strategy::TensorDimension;
+use crate::{DifferenceError, Error};
 
 impl<O> ShardedModel<O> {
     /// The sum over all that compute a replica: of what each has a part of, and once of what all
@@ -106,10 +106,11 @@ pub(super) fn agree_on_cuts(dimension: &TensorDimension, units: &[UnitSpec]) -> 
     let described: String = units.iter().map(UnitSpec::described).collect();
     let all = dimension.all_gather(&[XxHash3_64::oneshot(described.as_bytes())])?;
     match all.iter().position(|hash| *hash != all[0]) {
-        Some(place) => Err(Error::ShardingDiffers {
+        Some(place) => Err(DifferenceError::Sharding {
             rank: dimension.rank_of(place),
             what: "cut of parameters along the mesh",
-        }),
+        }
+        .into()),
         None => Ok(()),
     }
 }

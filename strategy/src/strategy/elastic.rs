@@ -31,6 +31,7 @@ use crate::{Error, LentArrays, MultiWorkerMirroredStrategy, Snapshot};
 ///     type Error = Error;
 ///
 ///     fn regroup(&mut self, strategy: &mut MultiWorkerMirroredStrategy, _: &Change) -> Result<(), Error> {
+///         strategy.agree("100 samples, 10 in a batch")?;
 ///         self.numbers = strategy.distribute_dataset(100, 10)?;
 ///         Ok(())
 ///     }

@@ -20,7 +20,7 @@ pub(crate) fn train(
     let size = args.size()?;
     let corpus = Corpus::read(&args.data, size.context())?;
     let vars = VarMap::new();
-    let device = args.device.of_worker(strategy.rank().index())?;
+    let device = args.device.of_worker(strategy.local_rank())?;
     let model = Model::seeded(&vars, size, corpus.characters(), trial.seed, &device)?;
     let exchange = args.exchange(trial);
     let warm_up = Exchange {

@@ -1,9 +1,11 @@
 //! Steps over inputs of unequal length: weights, epochs resumed with another number of workers, and
-//! cursors that are refused.
+//! cursors and inputs that are refused.
+
+use meshwork_collectives::Rank;
 
 use super::*;
-use crate::Readers;
 use crate::testing::each;
+use crate::{DifferenceError, Readers};
 
 fn numbers(samples: usize, batch: usize) -> Input<Vec<usize>> {
     Input::batches(move |_| {
@@ -147,4 +149,108 @@ fn an_iterator_that_goes_on_after_its_end_does_not_begin_the_epoch_again() {
     let mut batches = strategy.distribute_local_batches(batches);
     let mut is_step = || batches.next_step(&mut strategy).unwrap().is_some();
     assert_eq!([is_step(), is_step(), is_step()], [true, false, false]);
+}
+
+/// What each worker says to the first step over its own list of files.
+fn first_steps(policy: AutoShard, lists: &[&[&str]]) -> Vec<Result<usize, Error>> {
+    each(u32::try_from(lists.len()).unwrap(), |mut strategy| {
+        let own = lists[strategy.rank().index()];
+        let input = Input::files(own, |files, _| vec![vec![0]; files.len()])?;
+        let mut batches = strategy.distribute_batches(&input, policy, Cursor::start())?;
+        let step = batches.next_step(&mut strategy)?;
+        strategy.leave()?;
+        Ok(step.unwrap().global_rows())
+    })
+}
+
+/// How to share, the lists of all, and the rank that differs, with its number of files and the
+/// chief's.
+type Case<'a> = (AutoShard, &'a [&'a [&'a str]], [usize; 3]);
+
+#[test]
+fn other_files_and_another_order_are_an_error_on_all_with_rank_and_numbers() {
+    use AutoShard::{Auto, Data, File};
+    let (sorted, turned) = (&["a", "b"][..], &["b", "a"][..]);
+    let cases: [Case<'_>; 7] = [
+        (File, &[sorted, turned], [1, 2, 2]),
+        (Data, &[sorted, turned], [1, 2, 2]),
+        (Auto, &[turned, sorted], [1, 2, 2]),
+        (Auto, &[sorted, sorted, turned], [2, 2, 2]),
+        (File, &[sorted, &["a", "c"]], [1, 2, 2]),
+        // One would read whole files, and the other parts of batches.
+        (Auto, &[sorted, &["a"]], [1, 1, 2]),
+        (Data, &[sorted, &["a", "b", "c"]], [1, 3, 2]),
+    ];
+    for (policy, lists, [rank, files, chiefs]) in cases {
+        let told = format!(
+            "rank {rank} does not share its {files} input files as rank 0 does its {chiefs}: "
+        );
+        for step in first_steps(policy, lists) {
+            // Whoever finds it first may end the group before another has looked.
+            let text = step.unwrap_err().to_string();
+            assert!(text.contains(&told), "{policy:?}, {lists:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn folders_of_files_may_differ_and_so_may_inputs_that_workers_have_for_themselves() {
+    let elsewhere: &[&[&str]] = &[&["/data/a", "/data/b"], &["a", "/mnt/b"]];
+    assert_eq!(first_steps(AutoShard::File, elsewhere), [Ok(2), Ok(2)]);
+    let own: &[&[&str]] = &[&["a", "b"], &["b", "a"]];
+    assert_eq!(first_steps(AutoShard::Off, own), [Ok(2), Ok(2)]);
+    let steps = each(2, |mut strategy| {
+        let own = vec![vec![0; 1 + strategy.rank().index()]];
+        let mut batches = strategy.distribute_local_batches(own);
+        let step = batches.next_step(&mut strategy).unwrap().unwrap();
+        strategy.leave().unwrap();
+        step.global_rows()
+    });
+    assert_eq!(steps, [3, 3]);
+}
+
+#[test]
+fn another_policy_is_an_error_amid_an_epoch_too() {
+    let cursor = Cursor::start().step();
+    let errors = each(2, |mut strategy| {
+        let policy = match strategy.is_chief() {
+            true => AutoShard::Auto,
+            false => AutoShard::File,
+        };
+        let input = Input::files(["a", "b"], |files, _| vec![vec![0]; 2 * files.len()]);
+        let batches = strategy.distribute_batches(&input.unwrap(), policy, cursor);
+        let step = batches.unwrap().next_step(&mut strategy);
+        step.unwrap_err().to_string()
+    });
+    for error in errors {
+        let told = "rank 1 does not share its 2 input files as rank 0 does its 2: ";
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
+fn who_has_other_files_in_an_elastic_job_ends_alone() {
+    let files = ["a", "b", "c"];
+    let errors = each(3, |strategy| {
+        let mut strategy = strategy.made_elastic();
+        let mut own = files;
+        own.rotate_left(strategy.rank().index() / 2);
+        let input = Input::files(own, |files, _| vec![vec![0]; files.len()]).unwrap();
+        let batches = strategy.distribute_batches(&input, AutoShard::File, Cursor::start());
+        let mut batches = batches.unwrap();
+        // The others may hear of it in their second step only.
+        let first = batches.next_step(&mut strategy);
+        let ended = first.and_then(|_| batches.next_step(&mut strategy));
+        ended.unwrap_err()
+    });
+    let differs = DifferenceError::Inputs {
+        rank: Rank::new(2),
+        files: 3,
+        chiefs: 3,
+    };
+    assert_eq!(errors[2], Error::from(differs.clone()));
+    for error in errors {
+        assert_eq!(error.rank_at_fault(), Some(Rank::new(2)), "{error}");
+        assert!(error.to_string().contains(&differs.to_string()), "{error}");
+    }
 }

@@ -10,7 +10,7 @@ use meshwork_testing::{free_addresses, tf_config};
 
 use crate::sharded::relayout::{Arriving, Message};
 use crate::sharded::survivors::Decision;
-use crate::{CommunicationOptions, JoinMode, StateError, TfConfigResolver};
+use crate::{CommunicationOptions, DifferenceError, JoinMode, StateError, TfConfigResolver};
 
 type Worker = (MultiWorkerMirroredStrategy, ShardedModel<AdamW>);
 
@@ -609,7 +609,7 @@ fn an_elastic_job_goes_on_without_a_worker_that_is_given_another_sharding() {
     let expected = [
         Ok((Regrouped::New, 1)),
         Ok((Regrouped::New, 1)),
-        Err(Error::ShardingDiffers { rank, what }),
+        Err(Error::from(DifferenceError::Sharding { rank, what })),
     ];
     assert_eq!(ended, expected);
 }

@@ -4,8 +4,8 @@
 
 use meshwork_collectives::Rank;
 
-use crate::Error;
 use crate::state_transfer::Gift;
+use crate::{DifferenceError, Error};
 
 /// The state that a worker announces when the workers have changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -51,11 +51,12 @@ pub(crate) fn state_source(words: &[u64], own: Rank) -> Result<StateSource, Erro
     let first = states[Rank::CHIEF.index()];
     let replicas = states[own.index()].replicas;
     if replicas != first.replicas {
-        return Err(Error::ReplicasDiffer {
+        return Err(DifferenceError::Replicas {
             rank: own,
             replicas,
             chiefs: first.replicas,
-        });
+        }
+        .into());
     }
     let most = states
         .iter()
@@ -128,12 +129,12 @@ mod tests {
     fn another_number_of_replicas_ends_the_worker_that_has_it() {
         let words = [5, 2, 5, 2, 0, 3];
         let refused = state_source(&words, Rank::new(2));
-        let expected = Error::ReplicasDiffer {
+        let expected = DifferenceError::Replicas {
             rank: Rank::new(2),
             replicas: 3,
             chiefs: 2,
         };
-        assert_eq!(refused, Err(expected));
+        assert_eq!(refused, Err(Error::from(expected)));
         assert!(state_source(&words, Rank::new(1)).is_ok());
     }
 }
