@@ -153,7 +153,7 @@ pub trait Fold: Accelerator {
         self.check_scan(op, sizes, from)?;
         match sizes[1] {
             0 => Err(Error::NoSources { op }),
-            _ => Ok(()),
+            1.. => Ok(()),
         }
     }
 

@@ -48,12 +48,11 @@ pub trait DeviceBuffer: Send {
     /// # Errors
     /// [`Error::UnsupportedElement`].
     fn check_whole_numbers(&self) -> Result<(), Error> {
-        match self.element_type() {
-            element if element.is_float() || element == ElementType::Bool => {
-                Err(Error::UnsupportedElement { element })
-            }
-            _ => Ok(()),
+        let element = self.element_type();
+        if element.is_float() || element == ElementType::Bool {
+            return Err(Error::UnsupportedElement { element });
         }
+        Ok(())
     }
 
     /// Refuses a buffer on another device.

@@ -156,7 +156,18 @@ fn reach(facts: &Facts) -> Finding {
     };
     let inside = facts.members.iter().filter(loopback).count();
     let named = facts.members.iter().find(loopback);
+    let is_name = |member: &Member| member.address.parse::<SocketAddr>().is_err();
     match named {
+        // It is listened at all addresses for that.
+        Some(member) if inside == 1 && member.rank == facts.rank && is_name(member) => wrong(
+            Level::Warning,
+            "addresses",
+            format!(
+                "{} means loopback on this machine, {}'s own: others find it only where it means an address of its network there",
+                member.address, member.rank
+            ),
+            "look for a line with 127.0.1.1 in /etc/hosts, and run the doctor on the others too",
+        ),
         Some(member) if inside < facts.members.len() => wrong(
             Level::Problem,
             "addresses",

@@ -130,6 +130,15 @@ fn each_trouble_is_found_alone_with_its_weight() {
 }
 
 #[test]
+fn an_own_name_that_means_loopback_is_doubted_and_an_address_is_wrong() {
+    let mut facts = healthy();
+    facts.members[0] = member(0, &["127.0.1.1:4000"]);
+    finds(&facts, &[], Level::Warning, "addresses");
+    facts.members[0].address = "127.0.1.1:4000".to_owned();
+    finds(&facts, &[], Level::Problem, "addresses");
+}
+
+#[test]
 fn a_rank_that_cannot_exist_is_a_problem_with_both_numbers() {
     let facts = Facts {
         rank: Rank::new(5),
