@@ -6,6 +6,7 @@ mod outputs;
 mod run;
 mod wire;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, thread};
 
@@ -74,9 +75,10 @@ use run::{Data, Run};
 /// all of them, and the checkpoints behind: the training ends before that step on all workers, with
 /// an error that says whose it is. A worker alone trains as burn does.
 ///
-/// Clones are the same worker. When the last of them is dropped the worker leaves its job, which
-/// waits for the others, unless the thread panics or the training has failed on this worker;
-/// [`leave`](Self::leave) does so and tells whether training went well.
+/// Clones are the same worker. When the last of them is dropped behind a training that has ended on
+/// all workers, this one leaves its job, which waits for the others. In a panic, before a training,
+/// and where it has failed on this worker, the others hear that it is lost.
+/// [`leave`](Self::leave) leaves and tells whether training went well.
 #[derive(Clone)]
 #[doc(alias("ExecutionStrategy", "DistributedDataParallel", "ddp"))]
 pub struct Distributed {
@@ -98,6 +100,8 @@ struct Shared {
     strategy: Mutex<Option<MultiWorkerMirroredStrategy>>,
     /// What has ended the training, until somebody asks.
     failed: Mutex<Option<Error>>,
+    /// Whether the last training has ended on all workers.
+    has_ended: AtomicBool,
 }
 
 impl Distributed {
@@ -125,6 +129,7 @@ impl Distributed {
         let shared = Shared {
             strategy: Mutex::new(Some(strategy)),
             failed: Mutex::new(None),
+            has_ended: AtomicBool::new(false),
         };
         Self {
             shared: Arc::new(shared),
@@ -232,9 +237,10 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let strategy = self.strategy().take();
-        // Training has told of errors already. In a panic the others are not waited for.
-        let ends_together = lock(&self.failed).as_ref().is_none_or(Error::is_of_all);
-        if let Some(strategy) = strategy.filter(|_| ends_together && !thread::panicking()) {
+        // Whatever else drops a worker, such as an error of its program before a training, is none
+        // of the others', who would wait for it or take this for a call that differs.
+        let ends_together = *self.has_ended.get_mut() && !thread::panicking();
+        if let Some(strategy) = strategy.filter(|_| ends_together) {
             leave_at_last(strategy);
         }
     }
@@ -286,10 +292,14 @@ where
         let data = Data::default();
         let mut run = Run::new(learner, (train, valid), components, first_epoch, &data);
         run.nonfinite = self.nonfinite;
+        let has_ended = &self.shared.has_ended;
+        has_ended.store(false, Ordering::Relaxed);
         let ended = match strategy.as_mut() {
             Some(strategy) => run.train(strategy, self.device.as_ref(), &self.agreement),
             None => Err(Error::Left),
         };
+        let ends_together = ended.as_ref().err().is_none_or(Error::is_of_all);
+        has_ended.store(ends_together, Ordering::Relaxed);
         if let Err(error) = ended {
             let own = strategy
                 .as_ref()

@@ -1,8 +1,8 @@
 //! `CudaVars`: the variables of a candle model on NVIDIA's GPUs, made equal, summed and compared
 //! there. How the memory of a tensor is lent is in `lend`, gradients are caught in `hooks`.
 //!
-//! Which variables a worker has a gradient of is summed with the gradients: a number for each,
-//! behind the gradient of the first variable, which is the last that is summed.
+//! Which variables a worker has a gradient of is summed behind the gradients: a number for each, in
+//! host memory, which they are read in.
 
 mod hooks;
 mod lend;
@@ -16,7 +16,7 @@ use candle_nn::{VarBuilder, VarMap};
 use meshwork_accel_cuda::{CudaAccelerator, CudaBuffer, CudaDevice};
 use meshwork_strategy::{
     CommunicatorScope, DeviceGradients, DeviceTensors, ElementType, MultiWorkerMirroredStrategy,
-    Packed, ReplicaContext, Route, VariableSpec,
+    Packed, ReplicaContext, ReplicaReduceOp, Route, VariableSpec,
 };
 
 use crate::Error;
@@ -69,15 +69,6 @@ pub struct CudaVars {
 /// The gradients of one model.
 type Gradients = DeviceGradients<Tensors>;
 
-/// What a backward pass has given, and is not on its way yet.
-#[derive(Debug, Default)]
-struct Given {
-    /// Which variables have a gradient.
-    are_given: Vec<bool>,
-    /// That of the first one.
-    first: Option<Tensor>,
-}
-
 /// candle's tensors on one GPU.
 #[derive(Debug)]
 struct Tensors {
@@ -110,7 +101,7 @@ impl CudaVars {
             cuda,
             device: device.clone(),
         };
-        let gradients = Gradients::new(strategy, tensors, &with_marks(&specs)?, id, reach)?;
+        let gradients = Gradients::new(strategy, tensors, &specs, id, reach)?;
         let equal = gradients.broadcast(&flat(&vars)?)?;
         for (index, values) in parts(&equal, &vars)? {
             vars[index].set(&values)?;
@@ -152,20 +143,15 @@ impl CudaVars {
     ) -> Result<(), Error> {
         let mut own = self.hooks.gradients();
         own.begin(weight);
-        for (index, var) in self.vars.iter().enumerate().skip(1).rev() {
+        for (index, var) in self.vars.iter().enumerate().rev() {
             if let Some(gradient) = gradients.get(var) {
                 own.ready(index, gradient.flatten_all()?)?;
             }
         }
         drop(own);
         let are_given = self.vars.iter().map(|var| gradients.get(var).is_some());
-        let first = self.vars.first().and_then(|var| gradients.get(var));
-        let given = Given {
-            are_given: are_given.collect(),
-            first: first.map(Tensor::flatten_all).transpose()?,
-        };
-        let sums = self.finish(replica, given, weight)?;
-        self.put(&sums, gradients)
+        let are_given: Vec<_> = are_given.collect();
+        self.finish(replica, &are_given, gradients)
     }
 
     /// Tensors with the values of the variables, for the next backward pass, as
@@ -200,11 +186,10 @@ impl CudaVars {
     ) -> Result<GradStore, Error> {
         self.hooks.open(weight);
         let passed = loss.backward();
-        let given = self.hooks.close()?;
+        let are_given = self.hooks.close()?;
         let mut gradients = passed?;
         refuse_unhooked(&self.specs, &self.vars, &gradients)?;
-        let sums = self.finish(replica, given, weight)?;
-        self.put(&sums, &mut gradients)?;
+        self.finish(replica, &are_given, &mut gradients)?;
         Ok(gradients)
     }
 
@@ -227,39 +212,18 @@ impl CudaVars {
         Ok(self.hooks.gradients().settle(strategy)?)
     }
 
-    /// Sums what is left, the first gradient with the marks behind it.
+    /// Sums what is left, and gives the sums to those variables of which any worker has a gradient.
     #[track_caller]
     fn finish(
         &self,
         replica: &mut ReplicaContext<'_>,
-        given: Given,
-        weight: f32,
-    ) -> Result<Vec<Packed<Tensor>>, Error> {
-        let mut own = self.hooks.gradients();
-        if let Some(var) = self.vars.first() {
-            let first = match given.first {
-                Some(first) => first,
-                None => own.library().zeros(var.elem_count())?,
-            };
-            // All is multiplied by the weight: this becomes no 0, as 0 times infinity is a NaN.
-            let mark = weight.recip();
-            let mark = |is_given: &bool| if *is_given { mark } else { 0.0 };
-            let marks = Tensor::from_iter(given.are_given.iter().map(mark), &self.device)?;
-            own.ready(0, Tensor::cat(&[first, marks], 0)?)?;
-        }
-        own.finish(replica)
-    }
-
-    /// Gives the sums to those variables of which any worker has a gradient.
-    fn put(&self, sums: &[Packed<Tensor>], gradients: &mut GradStore) -> Result<(), Error> {
-        let (Some(last), count @ 1..) = (sums.last(), self.vars.len()) else {
-            return Ok(());
-        };
-        let start = last.tensor().elem_count() - count;
-        // By themselves, as candle brings all of a tensor's memory to the host.
-        let marks = last.tensor().narrow(0, start, count)?.force_contiguous()?;
-        let marks = marks.to_vec1::<f32>()?;
-        for (index, sum) in parts(sums, &self.vars)? {
+        are_given: &[bool],
+        gradients: &mut GradStore,
+    ) -> Result<(), Error> {
+        let sums = self.hooks.gradients().finish(replica)?;
+        let mut marks: Vec<f32> = are_given.iter().map(|one| f32::from(*one)).collect();
+        replica.all_reduce(ReplicaReduceOp::Sum, &mut marks)?;
+        for (index, sum) in parts(&sums, &self.vars)? {
             if marks[index] != 0.0 {
                 gradients.insert(&self.vars[index], sum);
             }
@@ -268,23 +232,12 @@ impl CudaVars {
     }
 }
 
-/// What is summed: the variables, with a mark for each behind the first.
-fn with_marks(specs: &[VariableSpec]) -> Result<Vec<VariableSpec>, Error> {
-    let mut marked = specs.to_vec();
-    if let Some(first) = marked.first_mut() {
-        *first = VariableSpec::new(first.name().to_owned(), &[first.len() + specs.len()])?;
-    }
-    Ok(marked)
-}
-
 /// What belongs to each variable, in its shape: views of packed tensors.
 fn parts(packed: &[Packed<Tensor>], vars: &[Var]) -> Result<Vec<(usize, Tensor)>, Error> {
     let mut all = Vec::with_capacity(vars.len());
     for packed in packed {
         for (index, range) in packed.parts() {
-            // Behind that of the first are the marks.
-            let len = vars[index].elem_count();
-            let part = packed.tensor().narrow(0, range.start, len)?;
+            let part = packed.tensor().narrow(0, range.start, range.len())?;
             all.push((index, part.reshape(vars[index].shape())?));
         }
     }

@@ -1,7 +1,4 @@
-//! `Distributed`: a training loop of candle's, on many workers. How a worker belongs to its job
-//! until it is dropped is in `membership`.
-
-mod membership;
+//! `Distributed`: a training loop of candle's, on many workers.
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Tensor};
@@ -9,7 +6,6 @@ use candle_nn::{Optimizer, VarMap};
 use meshwork_strategy::{MultiWorkerMirroredStrategy, Rank};
 
 use crate::{Error, MirroredVars};
-use membership::Membership;
 
 /// An optimizer whose steps are made with the gradients of all workers, so that their models stay
 /// equal: the mean of the gradients, where every worker's loss is the mean over a batch of the same
@@ -51,14 +47,14 @@ use membership::Membership;
 /// the step is not made then, and [`Error::NotFinite`] says on every worker whose it is. What was
 /// saved before is whole, and a program may go on with the next batch.
 ///
-/// When it is dropped the worker leaves its job, which waits for the others, unless the thread
-/// panics or the training has failed: then the others hear that it is lost.
-/// [`leave`](Self::leave) does so and tells whether it went well.
+/// Call [`leave`](Self::leave) behind the last step: it waits for the others, and tells whether all
+/// went well. A worker that is dropped without it is lost to the others, who hear so at once, as an
+/// error of the program in the midst of its training drops it, too.
 #[derive(Debug)]
 #[doc(alias("DistributedDataParallel", "DistributedOptimizer"))]
 pub struct Distributed<O> {
     optimizer: O,
-    membership: Membership,
+    strategy: MultiWorkerMirroredStrategy,
     /// With the loss of all workers, and which of them have one that is not finite.
     mirrored: MirroredVars,
     /// Before the one that makes the step.
@@ -111,7 +107,7 @@ impl<O: Optimizer> Distributed<O> {
         let mirrored = MirroredVars::with_extra(&mut strategy, vars, 1 + workers)?;
         Ok(Self {
             optimizer,
-            membership: Membership::new(strategy),
+            strategy,
             mirrored,
             accumulated: None,
             limits: Limits {
@@ -216,7 +212,7 @@ impl<O: Optimizer> Distributed<O> {
         let weight = weight as f32;
         let (limits, worker) = (self.limits, self.worker());
         let (optimizer, mirrored) = (&mut self.optimizer, &mut self.mirrored);
-        let made = self.membership.strategy_mut().run(|replica| {
+        let made = self.strategy.run(|replica| {
             let numbers = mirrored.extra_mut()?;
             numbers.fill(0.0);
             numbers[0] = loss * weight;
@@ -229,7 +225,7 @@ impl<O: Optimizer> Distributed<O> {
                 Err(error) => Err(error),
             }
         });
-        self.membership.remember(made)?.into_first()?;
+        made?.into_first()?;
         Ok(self.mirrored.extra()[0])
     }
 
@@ -250,20 +246,20 @@ impl<O: Optimizer> Distributed<O> {
     #[must_use]
     #[doc(alias = "rank")]
     pub fn worker(&self) -> usize {
-        self.membership.strategy().rank().index()
+        self.strategy.rank().index()
     }
 
     /// How many workers train together.
     #[must_use]
     #[doc(alias = "world_size")]
     pub fn workers(&self) -> usize {
-        self.membership.strategy().num_replicas_in_sync()
+        self.strategy.num_replicas_in_sync()
     }
 
     /// Whether this worker is the one that reports, and writes files.
     #[must_use]
     pub fn is_chief(&self) -> bool {
-        self.membership.strategy().is_chief()
+        self.strategy.is_chief()
     }
 
     /// The optimizer, such as for its learning rate, which is the same on every worker.
@@ -273,7 +269,7 @@ impl<O: Optimizer> Distributed<O> {
 
     /// The strategy, such as for metrics of all workers.
     pub fn strategy_mut(&mut self) -> &mut MultiWorkerMirroredStrategy {
-        self.membership.strategy_mut()
+        &mut self.strategy
     }
 
     /// Leaves the job: returns when all workers have finished.
@@ -282,7 +278,7 @@ impl<O: Optimizer> Distributed<O> {
     /// [`Error::Strategy`] when a worker was lost.
     #[track_caller]
     pub fn leave(self) -> Result<(), Error> {
-        self.membership.leave()
+        Ok(self.strategy.leave()?)
     }
 
     /// The passes before, and that of a loss.
@@ -311,9 +307,9 @@ impl<O: Optimizer> Distributed<O> {
     /// An error of one worker ends the training on all.
     fn abort_on_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result {
-            self.membership.strategy_mut().abort(error);
+            self.strategy.abort(error);
         }
-        self.membership.remember(result)
+        result
     }
 }
 

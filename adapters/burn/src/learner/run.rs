@@ -50,8 +50,6 @@ pub(super) struct Run<'a, M: LearnerModel> {
     /// `None` until the workers have met.
     mirrored: Option<MirroredParams>,
     pub(super) nonfinite: Nonfinite,
-    /// Why all workers have ended before a step.
-    refused: Option<Error>,
 }
 
 /// Where the parts of the data are kept, for as long as the training is under way.
@@ -159,7 +157,6 @@ where
             worker: Worker::new(),
             mirrored: None,
             nonfinite: Nonfinite::Error,
-            refused: None,
         }
     }
 
@@ -175,8 +172,10 @@ where
     ) -> Result<(), Error> {
         self.prepare(strategy, device, agreement);
         strategy.train(self)?;
-        if let Some(error) = self.refused.take() {
-            return Err(error);
+        // Of the state, so that whoever has only taken it over ends so, too.
+        if !self.state.refused.is_empty() {
+            let ranks = self.state.refused.clone();
+            return Err(Error::NotFinite { ranks });
         }
         if strategy.is_chief() {
             self.teller.finish();
@@ -287,7 +286,8 @@ where
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         let (state, [train, valid]) = State::restore(snapshot)?;
         let own = &self.state;
-        if self.worker.has_begun && state.steps == own.steps + 1 {
+        let is_made = state.steps == own.steps + 1 && state.refused.is_empty();
+        if self.worker.has_begun && is_made {
             // The others have made the step in flight, in which this worker's batches are.
             if !self.attempt.trained.is_empty() {
                 // A scheduler that is restored does not say what its last rate was.

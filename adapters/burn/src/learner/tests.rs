@@ -568,6 +568,35 @@ fn who_panics_is_lost_at_once() {
 }
 
 #[test]
+fn who_is_dropped_before_its_training_is_lost_at_once() {
+    let ended = each(2, |strategy| {
+        let distributed = Distributed::new(strategy);
+        // The other worker's program has failed, as where its data cannot be read.
+        distributed.is_chief().then(|| distributed.leave().err())
+    });
+    let Some(Some(Error::Strategy(chiefs))) = &ended[0] else {
+        panic!("{ended:?}");
+    };
+    assert_eq!(chiefs.rank_at_fault(), Some(Rank::new(1)), "{chiefs}");
+}
+
+#[test]
+fn who_is_dropped_behind_its_training_leaves_with_the_others() {
+    let ended = each(2, |strategy| {
+        let mut job = Job::new(8, 4);
+        job.epochs = 1;
+        let distributed = Distributed::new(strategy);
+        if distributed.is_chief() {
+            return job.run_by(distributed, 0.0);
+        }
+        job.launch(1.0, |training| {
+            training.with_training_strategy(distributed.into())
+        })
+    });
+    assert!(ended.iter().all(|worker| worker.left.is_ok()), "{ended:?}");
+}
+
+#[test]
 fn each_worker_knows_its_number() {
     let numbers = each(3, |strategy| {
         let rank = strategy.rank();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CudaStorage, CustomOp1, Layout, Shape, Tensor};
 
-use super::{Given, Gradients};
+use super::Gradients;
 use crate::Error;
 
 /// What the hooks of all variables share.
@@ -21,7 +21,8 @@ struct Pass {
     is_open: bool,
     /// How many passes were before it.
     number: u64,
-    given: Given,
+    /// Which variables have a gradient.
+    are_given: Vec<bool>,
     /// Why the pass ends early.
     failed: Option<Error>,
 }
@@ -62,19 +63,16 @@ impl Hooks {
         gradients.begin(weight);
         let mut pass = self.pass();
         (pass.is_open, pass.failed) = (true, None);
-        pass.given = Given {
-            are_given: vec![false; gradients.specs().len()],
-            first: None,
-        };
+        pass.are_given = vec![false; gradients.specs().len()];
     }
 
-    /// Lets gradients through again, and says what was caught, or what went wrong.
-    pub(super) fn close(&self) -> Result<Given, Error> {
+    /// Lets gradients through again, and says which were caught, or what went wrong.
+    pub(super) fn close(&self) -> Result<Vec<bool>, Error> {
         let mut pass = self.pass();
         pass.is_open = false;
         pass.number += 1;
-        let given = std::mem::take(&mut pass.given);
-        pass.failed.take().map_or(Ok(given), Err)
+        let are_given = std::mem::take(&mut pass.are_given);
+        pass.failed.take().map_or(Ok(are_given), Err)
     }
 
     fn pass(&self) -> MutexGuard<'_, Pass> {
@@ -90,16 +88,11 @@ impl Hook {
             let name = name.to_owned();
             return Err(Error::HookIsOld { name });
         }
-        if std::mem::replace(&mut pass.given.are_given[self.index], true) {
+        if std::mem::replace(&mut pass.are_given[self.index], true) {
             let name = name.to_owned();
             return Err(meshwork_strategy::Error::GradientTwice { name }.into());
         }
-        let gradient = gradient.flatten_all()?;
-        if self.index == 0 {
-            pass.given.first = Some(gradient);
-            return Ok(());
-        }
-        gradients.ready(self.index, gradient)
+        gradients.ready(self.index, gradient.flatten_all()?)
     }
 }
 

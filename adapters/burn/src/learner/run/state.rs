@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) samples: u64,
     pub(super) batches: usize,
     pub(super) deal: Deal,
+    /// Whose losses have ended the training before a step, by their ranks in that step.
+    pub(super) refused: Vec<Rank>,
 }
 
 /// What comes next.
@@ -66,6 +68,7 @@ impl State {
             samples: 0,
             batches: 0,
             deal: Deal::default(),
+            refused: Vec::new(),
         }
     }
 
@@ -95,6 +98,7 @@ impl State {
             words.push(numbers.len() as u64);
             words.extend(numbers.map(|number| number as u64));
         };
+        list(&mut self.refused.iter().map(|rank| rank.index()));
         for cuts in cuts {
             list(&mut cuts.parts.iter().copied());
             list(&mut [cuts.passes].into_iter());
@@ -123,6 +127,7 @@ impl State {
             let numbers: Option<Vec<usize>> = list.iter().map(number).collect();
             Some((numbers?, rest.is_empty()))
         };
+        let (refused, _) = list()?;
         let mut cuts = || {
             let ((parts, _), (passes, is_over)) = (list()?, list()?);
             let [passes] = passes.try_into().ok()?;
@@ -143,7 +148,10 @@ impl State {
             Stage::Validate => *valid.parts.last()?,
             Stage::Begin | Stage::Settle | Stage::End | Stage::Done => MOST_PARTS,
         };
-        let is_sane = parts.len() <= most && steps.max(*samples) <= u64::MAX / 2;
+        let is_refused = stage == Stage::Done && refused.iter().all(|rank| *rank < MOST_PARTS);
+        let is_sane = parts.len() <= most
+            && steps.max(*samples) <= u64::MAX / 2
+            && (is_refused || refused.is_empty());
         let state = Self {
             steps,
             epoch: number(epoch)?,
@@ -151,6 +159,7 @@ impl State {
             samples: *samples,
             batches: number(batches)?,
             deal: Deal::of(parts),
+            refused: refused.into_iter().map(Rank::at).collect(),
         };
         is_sane.then_some((state, [train, valid]))
     }
@@ -297,8 +306,8 @@ mod tests {
         assert_eq!(read.to_words([&cuts[0], &cuts[1]]), words);
         // Into no parts at all, more than there can be, and fewer than are dealt; and numbers that
         // none comes to: of passes, samples and batches.
-        let parts = [(5, 0), (5, 4097), (5, 1 << 62), (10, 1)];
-        let far = [(8, 1 << 62), (2, u64::MAX), (3, u64::MAX), (14, 1 << 32)];
+        let parts = [(6, 0), (6, 4097), (6, 1 << 62), (11, 1)];
+        let far = [(9, 1 << 62), (2, u64::MAX), (3, u64::MAX), (15, 1 << 32)];
         for (place, word) in parts.into_iter().chain(far) {
             let mut changed = words.clone();
             changed[place] = word;
@@ -308,6 +317,26 @@ mod tests {
         for len in 0..words.len() {
             let cut = State::of_words(&words[..len], 0);
             assert!(cut.is_none_or(|(cut, _)| cut.deal.parts.len() < 2), "{len}");
+        }
+    }
+
+    #[test]
+    fn whose_losses_have_ended_a_training_is_read_back() {
+        let cuts = [&[2][..], &[2]].map(|parts| Cuts {
+            parts: parts.to_vec(),
+            passes: 1,
+        });
+        let mut state = State::new(1);
+        (state.stage, state.refused) = (Stage::Done, vec![Rank::CHIEF, Rank::new(2)]);
+        let words = state.to_words([&cuts[0], &cuts[1]]);
+        let (read, read_cuts) = State::of_words(&words, 5).unwrap();
+        assert_eq!((read.stage, read.refused), (Stage::Done, state.refused));
+        assert_eq!(read_cuts, cuts);
+        // In a training that goes on, a rank that no group has, and more of them than are sent.
+        for (place, word) in [(1, 1), (6, MOST_PARTS as u64), (4, u64::MAX), (4, 1 << 20)] {
+            let mut changed = words.clone();
+            changed[place] = word;
+            assert!(State::of_words(&changed, 5).is_none(), "{place}: {word}");
         }
     }
 }

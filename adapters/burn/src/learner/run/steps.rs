@@ -58,7 +58,7 @@ where
     /// Ends the training behind the last step that all workers have made. An error of the step
     /// would be one worker's alone, without which the others go on where workers may be lost.
     fn refuse(&mut self, ranks: Vec<Rank>) {
-        self.refused = Some(Error::NotFinite { ranks });
+        self.state.refused = ranks;
         self.attempt = Attempt::new();
         self.gradients.forget();
         self.state.stage = Stage::Done;

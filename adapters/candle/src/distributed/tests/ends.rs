@@ -1,7 +1,6 @@
-//! Workers that end without a word: dropped behind the last step, or in a panic.
+//! Workers that end without a word: by an error of their program, or in a panic.
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
@@ -14,38 +13,16 @@ fn trained(strategy: MultiWorkerMirroredStrategy) -> (Distributed<SGD>, Linear) 
     (optimizer, layer)
 }
 
-#[test]
-fn one_that_is_dropped_leaves_with_the_others() {
-    let others_leave = AtomicBool::new(false);
-    each(2, |strategy| {
-        let is_chief = strategy.is_chief();
-        let (optimizer, _) = trained(strategy);
-        match is_chief {
-            true => {
-                drop(optimizer);
-                assert!(others_leave.load(Ordering::SeqCst), "it has not waited");
-            }
-            false => {
-                others_leave.store(true, Ordering::SeqCst);
-                optimizer.leave().unwrap();
-            }
-        }
-    });
-}
-
-#[test]
-fn one_that_panics_is_lost_at_once() {
+/// The first worker makes a second step, before which the other is dropped by `end`.
+#[track_caller]
+fn check_it_is_lost_at_once(end: impl Fn(Distributed<SGD>) + Sync) {
     let ended = each(2, |strategy| {
         let is_chief = strategy.is_chief();
         let (mut optimizer, layer) = trained(strategy);
         if is_chief {
             return Some(optimizer.backward_step(&loss(&layer, 1, 0..4)).unwrap_err());
         }
-        let panicked = panic::catch_unwind(AssertUnwindSafe(move || {
-            let _optimizer = optimizer;
-            panic!("on purpose");
-        }));
-        panicked.unwrap_err();
+        end(optimizer);
         None
     });
     let Some(Error::Strategy(chiefs)) = &ended[0] else {
@@ -53,4 +30,27 @@ fn one_that_panics_is_lost_at_once() {
     };
     assert!(chiefs.is_loss(), "{chiefs}");
     assert_eq!(chiefs.rank_at_fault(), Some(Rank::new(1)), "{chiefs}");
+}
+
+#[test]
+fn one_whose_program_fails_is_lost_at_once() {
+    check_it_is_lost_at_once(|optimizer| {
+        let program = move || {
+            let _optimizer = optimizer;
+            Tensor::new(&[1.0_f32, 2.0], &Device::Cpu)?.reshape(3)?;
+            Ok::<_, Error>(())
+        };
+        program().unwrap_err();
+    });
+}
+
+#[test]
+fn one_that_panics_is_lost_at_once() {
+    check_it_is_lost_at_once(|optimizer| {
+        let panicked = panic::catch_unwind(AssertUnwindSafe(move || {
+            let _optimizer = optimizer;
+            panic!("on purpose");
+        }));
+        panicked.unwrap_err();
+    });
 }
