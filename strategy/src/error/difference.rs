@@ -8,7 +8,7 @@ use meshwork_collectives::Rank;
 #[non_exhaustive]
 pub enum DifferenceError {
     /// The text given to [`agree`](crate::MultiWorkerMirroredStrategy::agree), of which there is
-    /// the first line that differs, cut where it is long.
+    /// the first line that differs; of a long one, what is around the difference.
     #[error(
         "{rank} has {mine}, and the chief {chiefs}: start all workers with the same settings and data"
     )]

@@ -2,6 +2,8 @@
 //! many samples it has, so none waits in a reduction for one that has run out. Reading is in
 //! `source`, splitting among replicas in `replica_shards`, what is compared in `common`.
 
+use std::mem;
+
 use super::common::Common;
 use super::{AutoShard, Input, InputContext, ReplicaShards};
 use crate::{Cursor, Error, MultiWorkerMirroredStrategy, PerReplica, Rows};
@@ -15,6 +17,8 @@ pub struct DistributedBatches<B> {
     shards: ReplicaShards<B>,
     context: InputContext,
     common: Common,
+    /// Whether those that compute one replica have been compared.
+    is_compared: bool,
     cursor: Cursor,
 }
 
@@ -58,6 +62,7 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
             shards,
             context,
             common: input.common(policy, &context)?,
+            is_compared: false,
             cursor,
         })
     }
@@ -71,13 +76,15 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
             shards: ReplicaShards::whole(batches),
             context,
             common: Common::default(),
+            is_compared: false,
             cursor: Cursor::start().bound_to(context.readers()),
         }
     }
 
     /// The next step, `None` when no worker has samples left. All workers call it together: they
     /// agree on whether there is a step, and on how many samples it has, and compare what they
-    /// share: the names of files in their order, without folders, and by which policy.
+    /// share: the names of files in their order, without folders, and by which policy. Those that
+    /// compute one replica share it too, which costs one more small operation in the first step.
     ///
     /// # Errors
     /// [`DifferenceError::Inputs`](crate::DifferenceError), which ends the training on all workers;
@@ -98,7 +105,12 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
         let rows: usize = shards.iter().flatten().map(Rows::rows).sum();
         let own = self.common.digest();
         let [had, rows, all] = strategy.sum_over_workers([had, rows as u64, own])?;
-        if all != own * strategy.input_context().pipelines() as u64 {
+        let has_to_compare = match strategy.is_split() {
+            // The sum is over replicas: those that compute one with this worker are not in it.
+            true => !mem::replace(&mut self.is_compared, true),
+            false => all != own * strategy.input_context().pipelines() as u64,
+        };
+        if has_to_compare {
             strategy.compare_inputs(self.common.words())?;
         }
         if had == 0 {

@@ -79,7 +79,9 @@ impl<B: Rows + Send + 'static> Input<B> {
 
     /// The batches that `open` reads from some of these `files` in an epoch: the same files in the
     /// same order on every worker, so sort what [`read_dir`](std::fs::read_dir) gives. Wherever
-    /// they are shared, the workers compare their names, without folders, in each step.
+    /// they are shared, the workers compare their names, without folders, in each step. Behind
+    /// [`split_along`](crate::MultiWorkerMirroredStrategy::split_along) they do in the first, also
+    /// those that compute one replica.
     ///
     /// ```
     /// use meshwork_strategy::Input;

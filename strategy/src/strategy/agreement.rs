@@ -1,7 +1,7 @@
 //! What all workers have to have alike and no operation compares by itself: settings of a program,
 //! and what they share of their inputs.
 
-use meshwork_collectives::Rank;
+use meshwork_collectives::{Group, Rank};
 
 use super::MultiWorkerMirroredStrategy;
 use crate::replica::gather_bytes;
@@ -10,7 +10,8 @@ use crate::{DifferenceError, Error};
 impl MultiWorkerMirroredStrategy {
     /// Checks that all workers have the same `settings`: a text with what decides the result and is
     /// compared nowhere else, such as the number of samples, the batch, the seed, a checksum of the
-    /// data. Where it has lines, an error shows the first that differs.
+    /// data. Where it has lines, an error shows the first that differs; of a long one, what is
+    /// around the first difference.
     ///
     /// All workers call it together, before the first step. In an elastic job that is in
     /// [`Training::regroup`](crate::Training::regroup), which all are in when a worker comes: in
@@ -33,22 +34,20 @@ impl MultiWorkerMirroredStrategy {
     #[doc(alias("assert_equal", "broadcast_one_to_all", "manual_seed"))]
     #[track_caller]
     pub fn agree(&mut self, settings: &str) -> Result<(), Error> {
-        let group = match &mut self.split {
-            Some(split) => &mut split.joined,
-            None => &mut self.group,
-        };
-        let all = gather_bytes(group, settings.as_bytes())?;
+        let all = gather_bytes(self.joined(), settings.as_bytes())?;
         self.refuse_unlike(&all, |rank, mine, chiefs| {
             let [mine, chiefs] = differing_lines(mine, chiefs);
             DifferenceError::Settings { rank, mine, chiefs }
         })
     }
 
-    /// Compares what the workers share of an input, the number of files first, once a sum has told
-    /// all of them that it differs.
+    /// Compares what the workers share of an input, the number of files first. All call it
+    /// together, also those that compute one replica.
     #[track_caller]
     pub(crate) fn compare_inputs(&mut self, own: [u64; 3]) -> Result<(), Error> {
-        let all = self.all_words(own)?;
+        let group = self.joined();
+        let mut all = own.repeat(group.world() as usize);
+        group.all_gather(&own, &mut all)?;
         let (all, _) = all.as_chunks::<3>();
         self.refuse_unlike(all, |rank, [files, ..], [chiefs, ..]| {
             let (files, chiefs) = (*files, *chiefs);
@@ -58,6 +57,14 @@ impl MultiWorkerMirroredStrategy {
                 chiefs,
             }
         })
+    }
+
+    /// The group of all workers, also where several compute one replica.
+    fn joined(&mut self) -> &mut Group {
+        match &mut self.split {
+            Some(split) => &mut split.joined,
+            None => &mut self.group,
+        }
     }
 
     /// Refuses the first worker that has something else than the chief. In an elastic job the chief
@@ -79,18 +86,37 @@ impl MultiWorkerMirroredStrategy {
     }
 }
 
-/// The first lines in which two texts differ, as an error shows them. What another worker tells
-/// need not be text, or have as many lines.
+/// The first lines in which two texts differ, as an error shows them: of long ones what is around
+/// the difference. What another worker tells need not be text, or have as many lines.
 fn differing_lines(mine: &[u8], chiefs: &[u8]) -> [String; 2] {
     let [mine, chiefs] = [mine, chiefs].map(String::from_utf8_lossy);
     let mut lines = mine.lines().zip(chiefs.lines());
     let differing = lines.find(|(mine, chiefs)| mine != chiefs);
     let (mine, chiefs) = differing.unwrap_or((&*mine, &*chiefs));
-    [mine, chiefs].map(|text| text[..text.floor_char_boundary(SHOWN)].replace('\n', " "))
+    let [mine, chiefs] = [mine, chiefs].map(on_one_line);
+    let both = mine.bytes().zip(chiefs.bytes());
+    let alike = both.take_while(|(mine, chiefs)| mine == chiefs).count();
+    // Where one has a boundary before the difference, the other has it too.
+    let start = mine.floor_char_boundary(alike.saturating_sub(BEFORE));
+    let cut = if start > 0 { "…" } else { "" };
+    [mine, chiefs].map(|text| {
+        let end = text.floor_char_boundary(start + SHOWN);
+        format!("{cut}{}", &text[start..end])
+    })
+}
+
+/// Without what a terminal would obey. A space in its place would be equal to one of the other
+/// text, where a tab or the end of a line is all that differs.
+fn on_one_line(text: &str) -> String {
+    text.replace('\n', " ")
+        .replace(char::is_control, "\u{fffd}")
 }
 
 /// The most bytes of a text in an error, of which there are two in what others are told.
 const SHOWN: usize = 300;
+
+/// How many of these are alike, where a text is cut at its front.
+const BEFORE: usize = 60;
 
 #[cfg(test)]
 mod tests {
@@ -166,6 +192,39 @@ mod tests {
         let long = "é".repeat(1000);
         let [mine, chiefs] = differing_lines(long.as_bytes(), b"short");
         assert_eq!((mine, chiefs), ("é".repeat(SHOWN / 2), "short".to_owned()));
+    }
+
+    #[test]
+    fn a_difference_behind_many_bytes_that_are_alike_is_shown() {
+        let (long, before) = ("a".repeat(1000), "a".repeat(BEFORE));
+        let rest = "b".repeat(1000);
+        for (mine, chiefs, shown) in [
+            ("1", "2", ["1", "2"]),
+            ("1", "", ["1", ""]),
+            ("\nb", "", [" b", ""]),
+            ("\n", "", [" ", ""]),
+            (rest.as_str(), "", [&rest[..SHOWN - BEFORE], ""]),
+        ] {
+            let [mine, chiefs] = [mine, chiefs].map(|end| format!("{long}{end}"));
+            let expected = shown.map(|end| format!("…{before}{end}"));
+            let shown = differing_lines(mine.as_bytes(), chiefs.as_bytes());
+            assert_eq!(shown, expected);
+        }
+        // The first bytes of the last letters are equal.
+        let [mine, chiefs] = ["é", "è"].map(|last| "é".repeat(500) + last);
+        let before = "é".repeat(BEFORE / 2);
+        let expected = ["é", "è"].map(|last| format!("…{before}{last}"));
+        let shown = differing_lines(mine.as_bytes(), chiefs.as_bytes());
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn what_is_no_letter_makes_a_difference_and_does_not_reach_a_terminal() {
+        for (mine, chiefs) in [("a\r\n", "a\n"), ("a\tb", "a b"), ("\x1b[2J", "[2J")] {
+            let shown = differing_lines(mine.as_bytes(), chiefs.as_bytes());
+            assert_ne!(shown[0], shown[1]);
+            assert!(!shown.concat().contains(char::is_control), "{shown:?}");
+        }
     }
 
     #[test]

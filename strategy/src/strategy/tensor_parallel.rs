@@ -146,6 +146,11 @@ impl MultiWorkerMirroredStrategy {
         Ok(part.expect("every rank has given a colour"))
     }
 
+    /// Whether several workers compute one replica.
+    pub(crate) fn is_split(&self) -> bool {
+        self.split.is_some()
+    }
+
     /// The dimension along which workers compute one replica, if they do.
     pub(crate) fn tensor_dimension(&self) -> Option<TensorDimension> {
         Some(self.split.as_ref()?.dimension.clone())

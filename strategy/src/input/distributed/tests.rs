@@ -2,6 +2,7 @@
 //! cursors and inputs that are refused.
 
 use meshwork_collectives::Rank;
+use meshwork_core::Mesh;
 
 use super::*;
 use crate::testing::each;
@@ -153,14 +154,26 @@ fn an_iterator_that_goes_on_after_its_end_does_not_begin_the_epoch_again() {
 
 /// What each worker says to the first step over its own list of files.
 fn first_steps(policy: AutoShard, lists: &[&[&str]]) -> Vec<Result<usize, Error>> {
-    each(u32::try_from(lists.len()).unwrap(), |mut strategy| {
+    each(u32::try_from(lists.len()).unwrap(), |strategy| {
         let own = lists[strategy.rank().index()];
-        let input = Input::files(own, |files, _| vec![vec![0]; files.len()])?;
-        let mut batches = strategy.distribute_batches(&input, policy, Cursor::start())?;
-        let step = batches.next_step(&mut strategy)?;
-        strategy.leave()?;
-        Ok(step.unwrap().global_rows())
+        Ok(epoch(strategy, policy, own)?[0])
     })
+}
+
+/// The samples of all workers in each step over a worker's own list of files, of one sample each.
+fn epoch(
+    mut strategy: MultiWorkerMirroredStrategy,
+    policy: AutoShard,
+    own: &[&str],
+) -> Result<Vec<usize>, Error> {
+    let input = Input::files(own, |files, _| vec![vec![0]; files.len()])?;
+    let mut batches = strategy.distribute_batches(&input, policy, Cursor::start())?;
+    let mut steps = Vec::new();
+    while let Some(step) = batches.next_step(&mut strategy)? {
+        steps.push(step.global_rows());
+    }
+    strategy.leave()?;
+    Ok(steps)
 }
 
 /// How to share, the lists of all, and the rank that differs, with its number of files and the
@@ -191,6 +204,34 @@ fn other_files_and_another_order_are_an_error_on_all_with_rank_and_numbers() {
             assert!(text.contains(&told), "{policy:?}, {lists:?}: {text}");
         }
     }
+}
+
+/// What each of `replicas` × 2 workers, of which two compute a replica, says to an epoch over two
+/// files, which one of them has in another order.
+fn split_epochs(replicas: usize, turned: Option<usize>) -> Vec<Result<Vec<usize>, Error>> {
+    let mesh = Mesh::new([("data", replicas), ("tensor", 2)]).unwrap();
+    each(u32::try_from(mesh.size()).unwrap(), |strategy| {
+        let own = match Some(strategy.rank().index()) == turned {
+            true => ["b", "a"],
+            false => ["a", "b"],
+        };
+        let (strategy, _tensor) = strategy.split_along(&mesh, "tensor")?;
+        epoch(strategy, AutoShard::File, &own)
+    })
+}
+
+#[test]
+fn workers_that_compute_one_replica_compare_their_files_too() {
+    // Whoever differs is called by the rank in the job, not among those of the same place.
+    for (replicas, turned) in [(1, 1), (2, 1), (2, 2), (2, 3)] {
+        let told = format!("rank {turned} does not share its 2 input files as rank 0 does its 2: ");
+        for steps in split_epochs(replicas, Some(turned)) {
+            let text = steps.unwrap_err().to_string();
+            assert!(text.contains(&told), "{replicas}: {text}");
+        }
+    }
+    assert_eq!(split_epochs(1, None), vec![Ok(vec![1, 1]); 2]);
+    assert_eq!(split_epochs(2, None), vec![Ok(vec![2]); 4]);
 }
 
 #[test]
