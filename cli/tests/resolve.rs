@@ -52,6 +52,17 @@ fn a_named_source_is_asked() {
 }
 
 #[test]
+fn seeds_of_the_job_do_not_hide_the_step() {
+    let variables = [
+        &SLURM[..],
+        &[("SLURM_JOB_ID", "7"), ("MESHWORK_SEEDS", "a:1")],
+    ]
+    .concat();
+    let answers = json_of(&resolve(&["--json"], &variables));
+    assert_eq!(answers["world"], json!(3));
+}
+
+#[test]
 fn without_a_name_the_environment_decides() {
     let variables = [("TF_CONFIG", r#"{"cluster": {"worker": ["a:1"]}}"#)];
     let output = resolve(&[], &variables);

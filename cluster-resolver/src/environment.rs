@@ -17,7 +17,7 @@ use crate::variables::Variables;
 ///
 /// Of these, only `TF_CONFIG` lists ports. The tasks of a host listen from `MESHWORK_PORT_BASE` on,
 /// else from a port above 61000 that follows from the number of the job and of its step, so that
-/// jobs side by side on a host neither take each other's ports nor meet.
+/// jobs side by side on a host seldom take each other's ports, or meet.
 ///
 /// The explanation names those that were not asked. A batch script of Slurm or PBS has the
 /// variables of a task, so these do not show that a process is one: PBS is never asked, and Slurm

@@ -34,6 +34,8 @@ pub(crate) struct JobNames {
     /// Whoever sets them.
     pub(crate) launcher: &'static str,
     pub(crate) job: &'static str,
+    /// The job within which that is one, where jobs may be in others.
+    pub(crate) enclosing: Option<&'static str>,
     /// The number of a step or of an element, where one job may have several.
     pub(crate) part: Option<&'static str>,
 }
@@ -61,7 +63,8 @@ impl PortBase {
         if let Self::Given(port) = self {
             evidence.port("port base", port, TENSORFLOW);
         } else if !note_set(evidence, variables) {
-            for variable in [Some(names.job), names.part].into_iter().flatten() {
+            let all = [Some(names.job), names.enclosing, names.part];
+            for variable in all.into_iter().flatten() {
                 evidence.look(variables, Question::Cluster, variable);
             }
         }
@@ -77,7 +80,13 @@ impl Default for PortBase {
 impl JobNames {
     /// A number that other jobs do not have; successive parts of one job have successive ones.
     fn number(self, read: &SetBy<'_>) -> Result<u64, Error> {
-        let job = hash(&read.text(self.job)?);
+        let mut job = read.text(self.job)?;
+        if let Some(enclosing) = self.enclosing {
+            let enclosing = read.variables.read_nonempty(enclosing)?;
+            job.extend(enclosing.map(|enclosing| format!(" in {enclosing}")));
+        }
+        // Flux begins its numbers with either, by the locale of each host.
+        let job = hash(&job.replace('ƒ', "f"));
         let part = match self.part {
             Some(part) if read.variables.read_nonempty(part)?.is_some() => {
                 read.number(part, 0, u32::MAX)?

@@ -113,6 +113,7 @@ const COUNT: &str = "SKYPILOT_NUM_NODES";
 const NAMES: JobNames = JobNames {
     launcher: "SkyPilot",
     job: "SKYPILOT_TASK_ID",
+    enclosing: None,
     part: None,
 };
 

@@ -134,7 +134,8 @@ pub(crate) fn run(wanted: &Resolve) -> Result<(), ResolveError> {
     let resolver: Box<dyn ClusterResolver> = match (wanted.source, choice.source) {
         // With the ports of a program that begins by `from_env`.
         (None, Source::Flux | Source::Lsf | Source::SkyPilot | Source::Slurm)
-            if EnvironmentResolver::from_variables(variables.clone()).is_described() =>
+            if EnvironmentResolver::from_variables(variables.clone()).is_described()
+                && variables.read("MESHWORK_SEEDS")?.is_none() =>
         {
             wanted.services.check_for(choice.source)?;
             Box::new(EnvironmentResolver::from_variables(variables))

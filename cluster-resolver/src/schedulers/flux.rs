@@ -153,6 +153,8 @@ const JOB: &str = "FLUX_JOB_ID";
 const NAMES: JobNames = JobNames {
     launcher: "flux run",
     job: JOB,
+    // Numbers are those of one instance.
+    enclosing: Some("FLUX_ENCLOSING_ID"),
     part: None,
 };
 /// The number of its tasks.
@@ -226,5 +228,16 @@ esac\n";
             "FLUX_TASK_RANK is 2, but FLUX_JOB_SIZE is 2: number the processes from 0 to one less \
              than FLUX_JOB_SIZE"
         );
+    }
+
+    #[test]
+    fn ports_follow_from_the_job_and_the_one_around_it_however_they_are_written() {
+        let first = |job: &'static str, enclosing: &'static str| {
+            let variables = Variables::fixed([(JOB, job), ("FLUX_ENCLOSING_ID", enclosing)]);
+            PortBase::OfJob.first(&variables, NAMES, 2).unwrap()
+        };
+        assert_ne!(first("f7", "f1"), first("f7", "f2"));
+        assert_ne!(first("f7", ""), first("f7", "f2"));
+        assert_eq!(first("f7", "f1"), first("ƒ7", "ƒ1"));
     }
 }

@@ -149,6 +149,7 @@ fn look_at_lists(variables: &Variables, evidence: &mut Explanation) {
 const NAMES: JobNames = JobNames {
     launcher: "blaunch",
     job: "LSB_JOBID",
+    enclosing: None,
     // All elements of an array are one job.
     part: Some("LSB_JOBINDEX"),
 };

@@ -227,6 +227,7 @@ pub(super) const PARTS: &str = "SLURM_HET_SIZE";
 pub(super) const NAMES: JobNames = JobNames {
     launcher: "srun",
     job: JOB,
+    enclosing: None,
     part: Some(STEP),
 };
 const JOB: &str = "SLURM_JOB_ID";

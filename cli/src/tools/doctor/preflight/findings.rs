@@ -154,21 +154,30 @@ fn reach(facts: &Facts) -> Finding {
         let found = member.found.as_ref();
         found.is_ok_and(|found| found.iter().all(|address| address.ip().is_loopback()))
     };
-    let inside = facts.members.iter().filter(loopback).count();
-    let named = facts.members.iter().find(loopback);
-    let is_name = |member: &Member| member.address.parse::<SocketAddr>().is_err();
-    match named {
+    let inside: Vec<&Member> = facts.members.iter().filter(loopback).collect();
+    let host = |member: &'_ Member| {
+        member
+            .address
+            .rsplit_once(':')
+            .map(|(host, _)| host.to_owned())
+    };
+    let own = facts.members.get(facts.rank.index()).and_then(host);
+    let is_own_name =
+        |member: &&Member| host(member) == own && member.address.parse::<SocketAddr>().is_err();
+    match inside.first() {
         // It is listened at all addresses for that.
-        Some(member) if inside == 1 && member.rank == facts.rank && is_name(member) => wrong(
-            Level::Warning,
-            "addresses",
-            format!(
-                "{} means loopback on this machine, {}'s own: others find it only where it means an address of its network there",
-                member.address, member.rank
-            ),
-            "look for a line with 127.0.1.1 in /etc/hosts, and run the doctor on the others too",
-        ),
-        Some(member) if inside < facts.members.len() => wrong(
+        Some(member) if inside.len() < facts.members.len() && inside.iter().all(is_own_name) => {
+            wrong(
+                Level::Warning,
+                "addresses",
+                format!(
+                    "{} ({}) means loopback on this machine, its own: others find it only where it means an address of its network there",
+                    member.rank, member.address
+                ),
+                "look for a line with 127.0.1.1 in /etc/hosts, and run the doctor on the others too",
+            )
+        }
+        Some(member) if inside.len() < facts.members.len() => wrong(
             Level::Problem,
             "addresses",
             format!(

@@ -134,6 +134,11 @@ fn an_own_name_that_means_loopback_is_doubted_and_an_address_is_wrong() {
     let mut facts = healthy();
     facts.members[0] = member(0, &["127.0.1.1:4000"]);
     finds(&facts, &[], Level::Warning, "addresses");
+    facts.members.push(member(2, &["127.0.1.1:4001"]));
+    facts.cores = 2;
+    finds(&facts, &[], Level::Problem, "addresses");
+    facts.members[2].address = "host0:4001".to_owned();
+    finds(&facts, &[], Level::Warning, "addresses");
     facts.members[0].address = "127.0.1.1:4000".to_owned();
     finds(&facts, &[], Level::Problem, "addresses");
 }
