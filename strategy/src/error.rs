@@ -264,7 +264,8 @@ pub enum Error {
         /// Elements that came with it.
         found: usize,
     },
-    /// Shapes and sizes from other workers end before the last shape does.
+    /// Shapes and sizes from other workers end before the last shape does. The workers do not run
+    /// the same program.
     #[error(
         "a shape of {dimensions} dimensions came with {found} sizes: do all workers run one program?"
     )]
@@ -274,7 +275,8 @@ pub enum Error {
         /// Sizes that came with it.
         found: usize,
     },
-    /// Arrays of other workers came with more elements than their shapes have.
+    /// Arrays of other workers came with more elements than their shapes have. The workers do not
+    /// run the same program.
     #[error("{elements} elements came beside arrays: do all workers run one program?")]
     ElementsLeft {
         /// Elements that are in no array.

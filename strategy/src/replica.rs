@@ -22,7 +22,7 @@ use crate::{Error, Fingerprint, Value, hash};
 use cross::{CrossReplica, refuse_integer_mean};
 use rendezvous::{Call, Detail, Rendezvous};
 
-pub(crate) use bytes::{gather_bytes, gather_uneven};
+pub(crate) use bytes::{gather_bytes, gather_uneven, gather_words};
 #[cfg(feature = "ndarray")]
 pub use slices::IndexedSlices;
 

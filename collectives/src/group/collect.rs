@@ -32,14 +32,8 @@ impl Group {
         buffer: &mut [T],
         op: ReduceOp,
     ) -> Result<(), OperationError> {
-        let (reduction, root) = (Reduction::new(op)?, None);
-        let spec = OperationSpec::new(Kind::AllReduce, buffer.len()).with_op(op);
-        let work = Work::Reduce {
-            buffer,
-            reduction,
-            root,
-        };
-        self.perform(spec, work)
+        let reduction = Reduction::new(op)?;
+        self.reduce_on_all(buffer, op, reduction)
     }
 
     /// Replaces `output`, on every rank, by the reduction of all ranks' inputs.
@@ -57,9 +51,25 @@ impl Group {
         op: ReduceOp,
     ) -> Result<(), OperationError> {
         length("all_reduce", "output", output.len(), input.len())?;
-        Reduction::<T>::new(op)?;
+        let reduction = Reduction::new(op)?;
         output.copy_from_slice(input);
-        self.all_reduce(output, op)
+        self.reduce_on_all(output, op, reduction)
+    }
+
+    #[track_caller]
+    fn reduce_on_all<T: Element>(
+        &mut self,
+        buffer: &mut [T],
+        op: ReduceOp,
+        reduction: Reduction<T>,
+    ) -> Result<(), OperationError> {
+        let spec = OperationSpec::new(Kind::AllReduce, buffer.len()).with_op(op);
+        let work = Work::Reduce {
+            buffer,
+            reduction,
+            root: None,
+        };
+        self.perform(spec, work)
     }
 
     /// Replaces `root`'s buffer by the reduction of all ranks' buffers; the others keep theirs.

@@ -62,7 +62,7 @@ pub fn scan<C: Tensors, X: Tensors, Y: Tensors>(
     stacks: &X,
     mut body: impl FnMut(&C, &X) -> Result<(C, Y), Error>,
 ) -> Result<(C, Y), Error> {
-    let given: Vec<AnyTensor> = listed(stacks);
+    let given = listed(stacks);
     let count = slices(&given)?;
     let mut like: Option<Y> = None;
     let looped = Looped {

@@ -27,6 +27,17 @@ impl ReplicaContext<'_> {
     }
 }
 
+/// All-gathers a few words of each rank, in the order of these.
+#[track_caller]
+pub(crate) fn gather_words<const N: usize>(
+    group: &mut Group,
+    own: [u64; N],
+) -> Result<Vec<u64>, Error> {
+    let mut words = own.repeat(group.world() as usize);
+    group.all_gather(&own, &mut words)?;
+    Ok(words)
+}
+
 /// The bytes that each worker gives, in the order of their ranks.
 #[track_caller]
 pub(crate) fn gather_bytes(group: &mut Group, own: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
@@ -46,8 +57,7 @@ pub(crate) fn gather_uneven<T: Element>(
     group: &mut Group,
     own: &[T],
 ) -> Result<(Vec<usize>, Vec<T>), Error> {
-    let mut lengths = vec![0_u64; group.world() as usize];
-    group.all_gather(&[own.len() as u64], &mut lengths)?;
+    let lengths = gather_words(group, [own.len() as u64])?;
     let (lengths, mut output) = room_for(&lengths)?;
     group.all_gather_uneven(own, &mut output, &lengths)?;
     Ok((lengths, output))

@@ -4,7 +4,7 @@
 use meshwork_collectives::{Group, Rank};
 
 use super::MultiWorkerMirroredStrategy;
-use crate::replica::gather_bytes;
+use crate::replica::{gather_bytes, gather_words};
 use crate::{DifferenceError, Error};
 
 impl MultiWorkerMirroredStrategy {
@@ -45,9 +45,7 @@ impl MultiWorkerMirroredStrategy {
     /// together, also those that compute one replica.
     #[track_caller]
     pub(crate) fn compare_inputs(&mut self, own: [u64; 3]) -> Result<(), Error> {
-        let group = self.joined();
-        let mut all = own.repeat(group.world() as usize);
-        group.all_gather(&own, &mut all)?;
+        let all = gather_words(self.joined(), own)?;
         let (all, _) = all.as_chunks::<3>();
         self.refuse_unlike(all, |rank, [files, ..], [chiefs, ..]| {
             let (files, chiefs) = (*files, *chiefs);

@@ -8,6 +8,7 @@ use std::time::Instant;
 use meshwork_collectives::{self as collectives, OperationError};
 
 use super::{Elastic, others_can_go_on, says_diverged};
+use crate::replica::gather_words;
 use crate::state_transfer::{self, Gift, Manifest, Partial, Parts, Terms};
 use crate::strategy::elastic::poll_interval::PollInterval;
 use crate::strategy::elastic::roster::{self, StateSource, WorkerState};
@@ -324,9 +325,7 @@ impl MultiWorkerMirroredStrategy {
     /// All-gathers a few words of each worker, in the order of their ranks.
     #[track_caller]
     pub(crate) fn all_words<const N: usize>(&mut self, own: [u64; N]) -> Result<Vec<u64>, Error> {
-        let mut words = vec![0; N * self.group.world() as usize];
-        self.group.all_gather(&own, &mut words)?;
-        Ok(words)
+        gather_words(&mut self.group, own)
     }
 }
 

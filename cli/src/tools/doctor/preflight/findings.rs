@@ -155,12 +155,6 @@ fn reach(facts: &Facts) -> Finding {
         found.is_ok_and(|found| found.iter().all(|address| address.ip().is_loopback()))
     };
     let inside: Vec<&Member> = facts.members.iter().filter(loopback).collect();
-    let host = |member: &'_ Member| {
-        member
-            .address
-            .rsplit_once(':')
-            .map(|(host, _)| host.to_owned())
-    };
     let own = facts.members.get(facts.rank.index()).and_then(host);
     let is_own_name =
         |member: &&Member| host(member) == own && member.address.parse::<SocketAddr>().is_err();
@@ -191,6 +185,10 @@ fn reach(facts: &Facts) -> Finding {
             "all members are on one side of the loopback interface",
         ),
     }
+}
+
+fn host(member: &Member) -> Option<&str> {
+    Some(member.address.rsplit_once(':')?.0)
 }
 
 fn port(facts: &Facts) -> Finding {
