@@ -7,6 +7,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::error::CommandProblem;
+
 /// What a command wrote.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Said {
@@ -23,36 +25,29 @@ impl Said {
     }
 }
 
-/// Why a command has no output.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum CommandError {
-    NotStarted { kind: io::ErrorKind },
-    TimedOut { seconds: u64 },
-}
-
 /// What this program writes, whatever its exit status, if it ends in time.
-pub(crate) fn said_by(program: &Path, arguments: &[&str]) -> Result<Said, CommandError> {
+pub(crate) fn said_by(program: &Path, arguments: &[&str]) -> Result<Said, CommandProblem> {
     let child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let child = child.map_err(|error| CommandError::NotStarted { kind: error.kind() })?;
+    let child = child.map_err(|error| CommandProblem::NotStarted { kind: error.kind() })?;
     said(child, TIMEOUT)
 }
 
 /// What a process writes to its end, which comes in time or is made to come.
-fn said(mut child: Child, timeout: Duration) -> Result<Said, CommandError> {
+fn said(mut child: Child, timeout: Duration) -> Result<Said, CommandProblem> {
     let deadline = Instant::now() + timeout;
     let (output, errors) = (read(child.stdout.take()), read(child.stderr.take()));
     let text = |pipe: &Receiver<String>| {
         let left = deadline.saturating_duration_since(Instant::now());
         pipe.recv_timeout(left).map_err(|error| match error {
-            RecvTimeoutError::Timeout => CommandError::TimedOut {
+            RecvTimeoutError::Timeout => CommandProblem::TimedOut {
                 seconds: timeout.as_secs(),
             },
-            RecvTimeoutError::Disconnected => CommandError::NotStarted {
+            RecvTimeoutError::Disconnected => CommandProblem::NotStarted {
                 kind: io::ErrorKind::WouldBlock,
             },
         })
@@ -102,7 +97,7 @@ mod tests {
     #[test]
     fn a_program_that_does_not_exist_is_named_by_its_problem() {
         let kind = io::ErrorKind::NotFound;
-        let expected = Err(CommandError::NotStarted { kind });
+        let expected = Err(CommandProblem::NotStarted { kind });
         assert_eq!(said_by(Path::new("/nowhere/flux"), &["job"]), expected);
     }
 
@@ -111,7 +106,7 @@ mod tests {
         let answer = said(shell("echo one; echo why >&2; echo two"), TIMEOUT).unwrap();
         assert_eq!((&*answer.output, &*answer.errors), ("one\ntwo\n", "why\n"));
         let late = said(shell("exec sleep 60"), Duration::from_millis(1));
-        assert_eq!(late, Err(CommandError::TimedOut { seconds: 0 }));
+        assert_eq!(late, Err(CommandProblem::TimedOut { seconds: 0 }));
     }
 
     #[test]

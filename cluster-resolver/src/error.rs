@@ -8,6 +8,7 @@ use crate::address::AddressProblem;
 use crate::task::{MAX_TASK_INDEX, Task};
 use crate::text::{Jobs, Quoted, Shortened, TasksOf};
 
+mod command;
 mod etcd;
 mod launcher;
 mod sagemaker;
@@ -16,6 +17,7 @@ mod service;
 mod slurm;
 mod tf_config;
 
+pub use command::CommandProblem;
 pub use etcd::{EtcdError, EtcdOperation};
 pub use launcher::LauncherError;
 pub use sagemaker::SageMakerError;
@@ -373,6 +375,9 @@ mod tests {
             })
         };
         let said = || "Unable to contact slurm controller".to_owned();
+        let late = || CommandProblem::TimedOut { seconds: 10 };
+        let failed = || CommandProblem::Failed { said: said() };
+        let not_started = |kind| CommandProblem::NotStarted { kind };
         let (full, missing) = (io::ErrorKind::WouldBlock, io::ErrorKind::NotFound);
         let cases: [(Error, bool); 19] = [
             (tpu("CREATING"), true),
@@ -383,16 +388,16 @@ mod tests {
             (refused(404), false),
             (of_etcd.into(), true),
             (EtcdError::Authorities.into(), false),
-            (flux(FluxProblem::TimedOut { seconds: 10 }), true),
+            (flux(late().into()), true),
             (flux(FluxProblem::Unknown), false),
-            (slurm(ScontrolProblem::TimedOut { seconds: 10 }), true),
+            (slurm(late().into()), true),
             (slurm(ScontrolProblem::NotAsked), false),
-            (flux(FluxProblem::Failed { said: said() }), true),
-            (slurm(ScontrolProblem::Failed { said: said() }), true),
-            (flux(FluxProblem::NotStarted { kind: full }), true),
-            (slurm(ScontrolProblem::NotStarted { kind: full }), true),
-            (flux(FluxProblem::NotStarted { kind: missing }), false),
-            (slurm(ScontrolProblem::NotStarted { kind: missing }), false),
+            (flux(failed().into()), true),
+            (slurm(failed().into()), true),
+            (flux(not_started(full).into()), true),
+            (slurm(not_started(full).into()), true),
+            (flux(not_started(missing).into()), false),
+            (slurm(not_started(missing).into()), false),
             (Error::NotUnicode { variable }, false),
         ];
         for (error, is_transient) in cases {

@@ -187,9 +187,9 @@ pub use cluster::{Accelerators, Cluster, RendezvousEndpoint};
 pub use difference::{Difference, Moved};
 pub use environment::EnvironmentResolver;
 pub use error::{
-    AccessProblem, CoordinatorProblem, CredentialsProblem, Error, EtcdError, EtcdOperation,
-    Expected, FluxProblem, JsonProblem, LauncherError, SageMakerError, SchedulerError,
-    ServiceError, ServiceErrorKind, SlurmError, TaskPart,
+    AccessProblem, CommandProblem, CoordinatorProblem, CredentialsProblem, Error, EtcdError,
+    EtcdOperation, Expected, FluxProblem, JsonProblem, LauncherError, SageMakerError,
+    SchedulerError, ServiceError, ServiceErrorKind, SlurmError, TaskPart,
 };
 #[cfg(feature = "etcd")]
 pub use etcd::{EtcdMembers, EtcdRegistration};

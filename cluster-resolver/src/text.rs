@@ -1,7 +1,6 @@
 //! Pieces of messages: what a user wrote appears on one line and at a readable length.
 
 use std::fmt::{self, Display, Write as _};
-use std::io;
 
 /// Text with invisible characters escaped, cut after [`LONGEST`] characters.
 pub(crate) struct Shortened<'a>(pub(crate) &'a str);
@@ -41,21 +40,6 @@ pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 impl Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", Shortened(self.0))
-    }
-}
-
-/// Why a command cannot be started, and what to do, behind its name.
-pub(crate) struct NotStarted(pub(crate) io::ErrorKind);
-
-impl Display for NotStarted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            io::ErrorKind::WouldBlock => f.write_str(
-                "cannot be run, for no more processes may be started: raise 'ulimit -u' of this \
-                 user or pids.max of its control group",
-            ),
-            kind => write!(f, "cannot be run ({kind}): put it on the PATH"),
-        }
     }
 }
 
@@ -173,20 +157,6 @@ mod tests {
             "worker",
             &indices,
             "10 workers (0, 2, 4, 6, 8, 10, 12, 14 and 2 more)",
-        );
-    }
-
-    #[test]
-    fn a_command_that_cannot_be_started_is_told_with_what_stands_against_it() {
-        let check = |kind, said: &str| assert_eq!(NotStarted(kind).to_string(), said);
-        check(
-            io::ErrorKind::NotFound,
-            "cannot be run (entity not found): put it on the PATH",
-        );
-        check(
-            io::ErrorKind::WouldBlock,
-            "cannot be run, for no more processes may be started: raise 'ulimit -u' of this user \
-             or pids.max of its control group",
         );
     }
 

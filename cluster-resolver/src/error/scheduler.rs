@@ -4,7 +4,8 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::PathBuf;
 
-use crate::text::{NotStarted, Quoted};
+use super::CommandProblem;
+use crate::text::Quoted;
 
 /// Why a scheduler that lists a host for each task does not say who is in the cluster.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -90,21 +91,8 @@ impl SchedulerError {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum FluxProblem {
-    /// It cannot be started.
-    NotStarted {
-        /// Why.
-        kind: io::ErrorKind,
-    },
-    /// It took too long.
-    TimedOut {
-        /// How long it was waited for, in seconds.
-        seconds: u64,
-    },
-    /// It gave no answer, and not because the job is unknown.
-    Failed {
-        /// Its last words, empty if it said nothing.
-        said: String,
-    },
+    /// It gives no answer at all.
+    Command(CommandProblem),
     /// It knows nothing about the job.
     Unknown,
     /// It answered something that is not understood.
@@ -121,32 +109,20 @@ pub enum FluxProblem {
 
 impl FluxProblem {
     pub(crate) fn is_transient(&self) -> bool {
-        matches!(
-            self,
-            Self::TimedOut { .. }
-                | Self::Failed { .. }
-                | Self::NotStarted {
-                    kind: io::ErrorKind::WouldBlock
-                }
-        )
+        matches!(self, Self::Command(problem) if problem.is_transient())
+    }
+}
+
+impl From<CommandProblem> for FluxProblem {
+    fn from(problem: CommandProblem) -> Self {
+        Self::Command(problem)
     }
 }
 
 impl Display for FluxProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotStarted { kind } => NotStarted(*kind).fmt(f),
-            Self::TimedOut { seconds } => {
-                write!(
-                    f,
-                    "did not answer in {seconds} s: look whether its broker is up"
-                )
-            }
-            Self::Failed { said } => write!(
-                f,
-                "gave no answer but {}: look whether its broker is up",
-                Quoted(said)
-            ),
+            Self::Command(problem) => problem.show("its broker", f),
             Self::Unknown => f.write_str(
                 "knows no such job: look whether it still runs, and whether this flux knows \
                  job taskmap --to=hosts",

@@ -4,7 +4,8 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::PathBuf;
 
-use crate::text::{NotStarted, Quoted, Shortened};
+use super::CommandProblem;
+use crate::text::{Quoted, Shortened};
 
 /// Why the environment of a Slurm task does not say who is in its step.
 ///
@@ -310,21 +311,8 @@ pub enum HostListProblem {
 pub enum ScontrolProblem {
     /// The resolver was told not to ask it.
     NotAsked,
-    /// It cannot be started.
-    NotStarted {
-        /// Why.
-        kind: io::ErrorKind,
-    },
-    /// It took too long.
-    TimedOut {
-        /// How long it was waited for, in seconds.
-        seconds: u64,
-    },
-    /// It gave no answer, and not because the step is unknown.
-    Failed {
-        /// Its last words, empty if it said nothing.
-        said: String,
-    },
+    /// It gives no answer at all.
+    Command(CommandProblem),
     /// It knows nothing about the step.
     Unknown,
     /// It answered something that is not understood.
@@ -338,14 +326,13 @@ pub enum ScontrolProblem {
 
 impl ScontrolProblem {
     pub(crate) fn is_transient(&self) -> bool {
-        matches!(
-            self,
-            Self::TimedOut { .. }
-                | Self::Failed { .. }
-                | Self::NotStarted {
-                    kind: io::ErrorKind::WouldBlock
-                }
-        )
+        matches!(self, Self::Command(problem) if problem.is_transient())
+    }
+}
+
+impl From<CommandProblem> for ScontrolProblem {
+    fn from(problem: CommandProblem) -> Self {
+        Self::Command(problem)
     }
 }
 
@@ -353,20 +340,7 @@ impl Display for ScontrolProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAsked => f.write_str("is not asked: allow it, or use one task per node"),
-            Self::NotStarted { kind } => NotStarted(*kind).fmt(f),
-            Self::TimedOut { seconds } => {
-                write!(
-                    f,
-                    "did not answer in {seconds} s: look whether slurmctld is up"
-                )
-            }
-            Self::Failed { said } => {
-                write!(
-                    f,
-                    "gave no answer but {}: look whether slurmctld is up",
-                    Quoted(said)
-                )
-            }
+            Self::Command(problem) => problem.show("slurmctld", f),
             Self::Unknown => f.write_str("knows no such step: look whether it still runs"),
             Self::Answer { field, value } => {
                 write!(

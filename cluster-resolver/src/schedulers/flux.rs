@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::{Job, MOST_TASKS, lists};
 use crate::cluster::Cluster;
-use crate::command::{CommandError, Said, said_by};
-use crate::error::{Error, FluxProblem, LauncherError, SchedulerError};
+use crate::command::{Said, said_by};
+use crate::error::{CommandProblem, Error, FluxProblem, LauncherError, SchedulerError};
 use crate::explanation::{Explanation, Origin, Question};
 use crate::ports::{JobNames, PortBase};
 use crate::resolver::ClusterResolver;
@@ -94,10 +94,7 @@ impl FluxResolver {
         }
         let job = read.text(JOB)?;
         let arguments = ["job", "taskmap", "--to=hosts", &job];
-        let said = said_by(&self.program, &arguments).map_err(|error| match error {
-            CommandError::NotStarted { kind } => FluxProblem::NotStarted { kind },
-            CommandError::TimedOut { seconds } => FluxProblem::TimedOut { seconds },
-        });
+        let said = said_by(&self.program, &arguments).map_err(FluxProblem::from);
         let answer = said.and_then(answer).map_err(SchedulerError::flux)?;
         let asked = Origin::command(format!("flux {}", arguments.join(" ")));
         evidence.read(Question::Cluster, asked, answer.trim_end());
@@ -114,9 +111,10 @@ fn answer(said: Said) -> Result<String, FluxProblem> {
     let is_final = FINAL.iter().any(|words| said.errors.contains(words));
     Err(match is_final {
         true => FluxProblem::Unknown,
-        false => FluxProblem::Failed {
+        false => CommandProblem::Failed {
             said: said.last_words(),
-        },
+        }
+        .into(),
     })
 }
 

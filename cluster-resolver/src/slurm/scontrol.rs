@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::placement::Outside;
-use crate::command::{CommandError, Said, said_by};
-use crate::error::{ScontrolProblem, SlurmError};
+use crate::command::{Said, said_by};
+use crate::error::{CommandProblem, ScontrolProblem, SlurmError};
 
 /// The `scontrol` command, if it may be asked.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -35,11 +35,7 @@ impl Outside for Scontrol {
 
     fn distribution(&self, step: &str) -> Result<String, ScontrolProblem> {
         let program = self.program.as_ref().ok_or(ScontrolProblem::NotAsked)?;
-        let said = said_by(program, &["show", "step", step]);
-        distribution_in(&said.map_err(|error| match error {
-            CommandError::NotStarted { kind } => ScontrolProblem::NotStarted { kind },
-            CommandError::TimedOut { seconds } => ScontrolProblem::TimedOut { seconds },
-        })?)
+        distribution_in(&said_by(program, &["show", "step", step])?)
     }
 }
 
@@ -50,9 +46,10 @@ fn distribution_in(said: &Said) -> Result<String, ScontrolProblem> {
             said.output.contains("not found") || said.errors.contains("Invalid job id");
         return Err(match is_unknown {
             true => ScontrolProblem::Unknown,
-            false => ScontrolProblem::Failed {
+            false => CommandProblem::Failed {
                 said: said.last_words(),
-            },
+            }
+            .into(),
         });
     }
     let mut lines = said.output.lines();
@@ -109,7 +106,8 @@ StepId=34.0 UserId=0 StartTime=2026-11-21T16:12:38 TimeLimit=UNLIMITED
         let away = "slurm_get_job_steps error: Unable to contact slurm controller\n";
         for (errors, said) in [(away, away.trim()), ("", "")] {
             let said = said.to_owned();
-            assert_eq!(found("", errors), Err(ScontrolProblem::Failed { said }));
+            let failed = CommandProblem::Failed { said };
+            assert_eq!(found("", errors), Err(failed.into()));
         }
     }
 
@@ -117,7 +115,7 @@ StepId=34.0 UserId=0 StartTime=2026-11-21T16:12:38 TimeLimit=UNLIMITED
     fn a_program_that_does_not_exist_is_named_by_its_problem() {
         let scontrol = Scontrol::program("/nowhere/scontrol");
         let kind = std::io::ErrorKind::NotFound;
-        let expected = Err(ScontrolProblem::NotStarted { kind });
+        let expected = Err(CommandProblem::NotStarted { kind }.into());
         assert_eq!(scontrol.distribution("1.0"), expected);
         let expected = Err(ScontrolProblem::NotAsked);
         assert_eq!(Scontrol::not_asked().distribution("1.0"), expected);
