@@ -1,7 +1,9 @@
 use std::io::ErrorKind;
 
 use meshwork_checkpoint::Error as CheckpointError;
-use meshwork_cluster_resolver::{Error as ClusterError, FluxProblem, SchedulerError, ServiceError};
+use meshwork_cluster_resolver::{
+    CommandProblem, Error as ClusterError, FluxProblem, SchedulerError, ServiceError,
+};
 use meshwork_collectives::ConfigError;
 
 use super::*;
@@ -27,10 +29,11 @@ fn a_cluster_that_may_be_known_later_is_no_configuration_to_change() {
         phase: "Pending".to_owned(),
     };
     let flux = |problem| SchedulerError::Flux { problem };
+    let late = CommandProblem::TimedOut { seconds: 10 };
     let cases: [(ClusterError, bool, u8); 5] = [
         (pending.into(), true, 1),
         (ServiceError::PodWithoutAddress { pod }.into(), true, 1),
-        (flux(FluxProblem::TimedOut { seconds: 10 }).into(), true, 1),
+        (flux(late.into()).into(), true, 1),
         (flux(FluxProblem::Unknown).into(), false, 78),
         (ServiceError::NoTls.into(), false, 78),
     ];
